@@ -50,6 +50,13 @@ void fields(auto& v, AcceptanceVector& a) {
   v.derived("rates", a.rates().by_depth.front(), "[rank]: accepted / tested, over all depths");
 }
 
+// As it stands in a file of its own, and in results that hold one for --tree to read.
+struct AcceptanceVectorFile : AcceptanceVector {};
+void fields(auto& v, AcceptanceVectorFile& f) {
+  v.constant("schema", kAcceptanceVectorSchema, "format of this object, also as a file");
+  fields(v, static_cast<AcceptanceVector&>(f));
+}
+
 // Its text, with a line break at its end.
 std::string acceptance_vector_json(const AcceptanceVector& vector);
 // Strict, and refuses counters that contradict each other. Throws Error(kBadInput,

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "triforce/acceptance_vector.h"
+
 namespace triforce {
 
 struct CaseGammas {
@@ -77,6 +79,7 @@ struct CaseTuning {
   std::int64_t prompts = 0, tokens = 0;
   bool own_prompts = true, cut_short = false;
   std::vector<std::int64_t> too_large;
+  std::optional<AcceptanceVectorFile> acceptance_vector = {};
   std::vector<TuningPoint> surface;
 
   // Over autoregressive decoding, measured on the same prompts in between.
@@ -112,6 +115,10 @@ void fields(auto& v, CaseTuning& t) {
     "measured prompt was used");
   v("cut_short", t.cut_short, "whether the time for tuning ended before all budgets were tried");
   v("too_large", t.too_large, "budgets that were left out for want of memory, tokens");
+  v("acceptance_vector", t.acceptance_vector,
+    "how often children of drafted nodes were accepted on the tuning prompts, at the chosen "
+    "budget; "
+    "null: not recorded");
   v("surface", t.surface,
     "what was predicted: all budgets, those given up by what was known then, and the gammas that "
     "tell the shape; of a given gamma that alone");

@@ -286,7 +286,8 @@ MethodModel Tuner::model_of(const MethodSpec& m) const {
     } else {
       if (m.levels() > 1) b.acceptance.push_back(measured_acceptance(c.inner.at(m.method)));
       if (its.acceptance_vector) {
-        b.children = measured_child_rates(*its.acceptance_vector);
+        b.children = measured_child_rates(config_.tree_vector ? *config_.tree_vector
+                                                              : *its.acceptance_vector);
         AcceptanceCurve& first = b.acceptance.emplace_back();
         for (const auto& of_depth : b.children->by_depth) first.rates.push_back(of_depth.front());
       } else {
@@ -338,6 +339,11 @@ void Tuner::choose() {
     t.prompts = prompts_;
     for (const BudgetModel& b : model.budgets) {
       for (const ProbeSums& probe : b.probes) t.tokens += probe.tokens;
+    }
+    if (config_.record.acceptance_vector && model.budgets[m.has_budget() ? best : 0].children) {
+      const Candidate& from =
+          m.has_budget() ? candidates_.at(best_) : candidates_.at(order_.front());
+      t.acceptance_vector = {*from.outer.at(m.method).acceptance_vector};
     }
     t.own_prompts = own_prompts_;
     t.cut_short = cut_short_;

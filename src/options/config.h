@@ -24,7 +24,9 @@ struct RecordOptions {
   bool tokens = false;  // of every timed repetition; else of the first of each prompt
   bool chunks = false;  // those that the retrieval cache selected after each prompt
   bool probs = false;   // of the first token after each prompt
-  bool any() const { return tokens || chunks || probs; }
+  // What --tree auto counted on its tuning prompts.
+  bool acceptance_vector = false;
+  bool any() const { return tokens || chunks || probs || acceptance_vector; }
 };
 // Most probable tokens that --record probs keeps of a distribution.
 inline constexpr std::size_t kRecordedProbs = 64;
@@ -75,6 +77,7 @@ struct RunConfig {
   bool auto_gamma = false, auto_inner_gamma = false;
   // Likewise speculation.tree is the largest that may be tried, and set_tree() narrows it.
   bool auto_tree = false;
+  std::optional<AcceptanceVector> tree_vector;  // by which auto_tree chooses; nullopt: measured
   // Likewise speculation.budget and .least_budget are the largest and the least that may be tried.
   bool auto_budget = false;
   bool tuned() const { return auto_gamma || auto_inner_gamma || auto_budget || auto_tree; }

@@ -108,7 +108,10 @@ std::string case_key_of(const CaseResult& c, const ResultContext& context,
     if (o == nullptr || !decides(o->role, spec) || left_out.contains(name)) continue;
     // Cases that are older than trees have none either.
     if ((name == "tree" || name == "inner_tree") && !is_given(c.params, name)) continue;
-    if (c.tuning && c.tuning->chosen.budget && name == "budget") {
+    if (name == "tree" && c.tuning) {  // of auto the tree that was chosen; a chain is its gamma
+      const auto& tree = c.tuning->chosen.tree;
+      if (tree) key.add(name, fmt::format("[{}]", fmt::join(*tree, ", ")));
+    } else if (c.tuning && c.tuning->chosen.budget && name == "budget") {
       key.add(name, *c.tuning->chosen.budget);
     } else if (c.gammas && name == "gamma") {
       key.add(name, c.gammas->gamma);

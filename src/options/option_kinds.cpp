@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+
+#include "core/file.h"
 
 namespace triforce {
 
@@ -93,12 +96,13 @@ OptionValue byte_count() {
 
 OptionValue records() {
   using Member = bool RecordOptions::*;
-  static constexpr std::array<std::pair<std::string_view, Member>, 3> kNames = {{
+  static constexpr std::array<std::pair<std::string_view, Member>, 4> kNames = {{
       {"tokens", &RecordOptions::tokens},
       {"chunks", &RecordOptions::chunks},
       {"probs", &RecordOptions::probs},
+      {"acceptance-vector", &RecordOptions::acceptance_vector},
   }};
-  return {"a comma list of tokens, chunks, probs, each at most once",
+  return {"a comma list of tokens, chunks, probs, acceptance-vector, each at most once",
           [](RunConfig& c, std::string_view text) {
             c.record = {};
             for (const std::string_view name : split_list(text)) {
@@ -118,8 +122,23 @@ OptionValue records() {
             return names;
           },
           false,
-          {"tokens", "chunks", "probs"},
+          {"tokens", "chunks", "probs", "acceptance-vector"},
           true};
+}
+
+std::optional<AcceptanceVector> vector_of_file(std::string_view path) {
+  constexpr std::int64_t kMaxBytes = 1 << 20;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
+  const std::string text = read_file(path, kMaxBytes), source(path);
+  if (text.find(kAcceptanceVectorSchema) == std::string::npos) return std::nullopt;
+  AcceptanceVector v = parse_acceptance_vector(text, source);
+  if (v.tested.empty() || v.tested[0].empty() || v.tested[0][0] == 0) {
+    throw_input("InvalidAcceptanceVector",
+                "{}: tested[0][0]: expected 1 or more, as nothing follows from none, found 0",
+                source);
+  }
+  return v;
 }
 
 OptionValue sweep_slice() {

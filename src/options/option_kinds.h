@@ -154,6 +154,10 @@ OptionValue flag(Ref ref) {
           [=](const RunConfig& c) -> ParamValue { return ref(c); }};
 }
 
+// nullopt: the file is none of an acceptance vector, or there is no such file. Throws as
+// parse_acceptance_vector(), and where nothing was counted.
+std::optional<AcceptanceVector> vector_of_file(std::string_view path);
+
 // The shape of what a level proposes: a file of it, its list of parents, or chain.
 template <class Ref>
 OptionValue draft_tree(Ref ref) {
@@ -171,14 +175,18 @@ OptionValue draft_tree(Ref ref) {
             return fmt::format("[{}]", fmt::join(ref(c)->parents(), ", "));
           }};
 }
-// Or auto, which sets the flag `is_auto` and no shape.
-template <class Ref, class Auto>
-OptionValue draft_tree_or_auto(Ref ref, Auto is_auto) {
+// Or auto, which sets the flag `is_auto` and no shape, and with a file of an acceptance vector
+// `vector`, too.
+template <class Ref, class Auto, class Vector>
+OptionValue draft_tree_or_auto(Ref ref, Auto is_auto, Vector vector) {
   OptionValue value = draft_tree(ref);
-  value.expected = "a file of a draft tree, its list of parents as [-1, -1, 0], chain or auto";
-  value.set = [set = value.set, ref, is_auto](RunConfig& c, std::string_view text) {
+  value.expected =
+      "a file of a draft tree or an acceptance vector, a list of parents as [-1, -1, 0], chain or "
+      "auto";
+  value.set = [set = value.set, ref, is_auto, vector](RunConfig& c, std::string_view text) {
     ref(c).reset();
-    is_auto(c) = text == "auto";
+    vector(c) = vector_of_file(text);
+    is_auto(c) = text == "auto" || vector(c);
     return is_auto(c) || set(c, text);
   };
   value.get = [get = value.get, is_auto](const RunConfig& c) -> ParamValue {

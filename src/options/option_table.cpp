@@ -163,10 +163,11 @@ std::vector<Option> method_and_shape() {
             "A file of a draft tree of up to {} tokens, or its list of parents, of which -1 is the "
             "last token before it. chain: one token after the other. auto: the tree that is "
             "predicted to be fastest, measured as for --gamma. It follows from how often first and "
-            "later children are accepted, and has up to {} levels",
+            "later children are accepted, and has up to {} levels. A file of an acceptance vector: "
+            "auto by that",
             kMaxProposals, kTriedTreeLevels),
-        kShaped, Role::kDecidesProposed, draft_tree_or_auto(member(&S::tree), at(&C::auto_tree)),
-        "chain"),
+        kShaped, Role::kDecidesProposed,
+        draft_tree_or_auto(member(&S::tree), at(&C::auto_tree), at(&C::tree_vector)), "chain"),
       o("inner-tree", {}, "SHAPE", "",
         "the same of the draft that the target with a small cache verifies, in place of "
         "--inner-gamma",
@@ -410,7 +411,8 @@ std::vector<Option> output() {
             "what JSON results hold besides. tokens: of every timed repetition, not of the first "
             "alone. chunks: that the retrieval cache selected after each prompt, per layer and KV "
             "head. probs: of the first token after each prompt, the {} largest. At most {} "
-            "numbers in all",
+            "numbers in all. acceptance-vector: what --tree auto counted. As a file of its own "
+            "--tree reads it",
             kRecordedProbs, kMaxRecorded),
         kShaped, Role::kRecords, records()),
       o("progress", {}, "MODE", "",

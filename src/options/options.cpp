@@ -198,6 +198,9 @@ void check_merge(const RunConfig& c) {
 }
 
 void check_record(const RunConfig& c) {
+  if (c.record.acceptance_vector && !c.auto_tree) {
+    throw_usage("--record acceptance-vector: expected --tree auto beside it, found none");
+  }
   const bool to_stdout =
       c.output_format == OutputFormat::kJson || c.output_format == OutputFormat::kJsonl;
   if (!c.record.any() || to_stdout || !c.json_file.empty() || !c.jsonl_file.empty()) return;

@@ -129,23 +129,12 @@ ChildRates AcceptanceVector::rates_by_depth() const {
   return rates;
 }
 
-namespace {
-
-// As it stands in a file of its own.
-struct VectorFile : AcceptanceVector {};
-void fields(auto& v, VectorFile& f) {
-  v.constant("schema", kAcceptanceVectorSchema, "format of this file");
-  fields(v, static_cast<AcceptanceVector&>(f));
-}
-
-}  // namespace
-
 std::string acceptance_vector_json(const AcceptanceVector& vector) {
-  return to_json_text(VectorFile{vector}) + '\n';
+  return to_json_text(AcceptanceVectorFile{vector}) + '\n';
 }
 
 AcceptanceVector parse_acceptance_vector(std::string_view text, const std::string& source) {
-  const auto file = read_json_text<VectorFile>(text, source, kLimits, kInvalid);
+  const auto file = read_json_text<AcceptanceVectorFile>(text, source, kLimits, kInvalid);
   check(file, source);
   return file;
 }
@@ -155,7 +144,7 @@ AcceptanceVector read_acceptance_vector(const std::filesystem::path& path) {
 }
 
 std::string acceptance_vector_schema() {
-  return json_schema_text<VectorFile>(
+  return json_schema_text<AcceptanceVectorFile>(
       kAcceptanceVectorSchema, "Acceptances by rank of a child (--record acceptance-vector)");
 }
 

@@ -50,6 +50,22 @@ class Tree(ProgramTest):
             # What costs least on this machine may be a chain, or nothing.
             self.assertIn(chosen, [p["setting"] for p in case["tuning"]["surface"]])
 
+    def test_what_auto_counts_is_a_file_of_its_own(self):
+        auto = self.result("--method", "draft", "--tree", "auto", "--temp", "0", "--record",
+                           "acceptance-vector")["cases"][1]
+        vector = auto["tuning"]["acceptance_vector"]
+        self.assertGreater(vector["tested"][0][0], 0)
+        self.assertLessEqual(sum(vector["rates"]), 1)
+        # Rates that are sure make a chain of all levels, or of none that costs more than it brings.
+        vector.update(tested=[[10 ** 9]], accepted=[[10 ** 9]], rates=[1.0])
+        sure = self.result("--method", "draft", "--temp", "0", "--tree",
+                           self.write("sure.json", json.dumps(vector)))["cases"][1]
+        self.assertEqual(sure["params"]["tree"], "auto")
+        self.assertIsNone(sure["tuning"]["acceptance_vector"])
+        predicted = {p["setting"]["gamma"]: p["predicted_ms_per_token"]
+                     for p in sure["tuning"]["surface"]}
+        self.assertEqual(min(predicted, key=predicted.get), max(predicted))
+
     def test_plan_says_that_it_predicts_none(self):
         run = self.run_program("plan", "--tree", TREE, "--machine", "a100-80g")
         self.assertIn("draft trees", run.out)
@@ -66,6 +82,12 @@ class Tree(ProgramTest):
                            (["--method", "lossy-retrieval"], "--tree: expected a method"),
                            (["--method", "retrieval", "--rebuild", "token"], "found token")]:
             self.fails(2, "run", "--tree", TREE, *more, says=says)
+        nothing = self.write("nothing.json", json.dumps({
+            "schema": "triforce-bench.acceptance-vector/1", "tested": [[0]], "accepted": [[0]],
+            "rates": [0]}))
+        self.fails(3, "run", "--tree", nothing, says="nothing.json: tested[0][0]: expected 1")
+        self.fails(2, "run", "--record", "acceptance-vector", "--tree", TREE, "--json", "r.json",
+                   says="expected --tree auto")
         self.fails(2, "run", "--tree", "auto", "--gamma", "4", says="--tree auto and --gamma")
         self.fails(2, "run", "--tree", "auto", "--inner-tree", TREE, says="that are not auto")
         self.fails(2, "run", "--tree", "auto", "--method", "ar", says="--tree: expected a method")
