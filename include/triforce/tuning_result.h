@@ -69,6 +69,17 @@ void fields(auto& v, TuningPoint& p) {
   v("inner_alpha", p.inner_alpha, "of the inner level; null: nothing is proposed to it");
 }
 
+// The best tree of at most so many tokens, whatever it takes.
+struct BestTreeResult {
+  int nodes = 0;
+  double tokens = 0;
+};
+void fields(auto& v, BestTreeResult& t) {
+  v("nodes", t.nodes, "tokens of the tree, the last one before it left out");
+  v("tokens_per_verification", t.tokens,
+    "expected tokens of one verification, computed from the counted rates");
+}
+
 struct CaseTuning {
   TunedSetting chosen;
   std::optional<TunedSetting> overruled;
@@ -81,6 +92,7 @@ struct CaseTuning {
   std::vector<std::int64_t> too_large;
   std::optional<AcceptanceVectorFile> acceptance_vector = {};
   std::vector<TuningPoint> surface;
+  std::optional<std::vector<BestTreeResult>> best_trees = {};
 
   // Over autoregressive decoding, measured on the same prompts in between.
   double predicted_speedup() const { return autoregressive_ms_per_token / predicted_ms_per_token; }
@@ -122,6 +134,10 @@ void fields(auto& v, CaseTuning& t) {
   v("surface", t.surface,
     "what was predicted: all budgets, those given up by what was known then, and the gammas that "
     "tell the shape; of a given gamma that alone");
+  v("best_trees", t.best_trees,
+    "of --tree auto, for powers of two; more than 128 tokens take part in no verification; null: "
+    "not "
+    "of --tree auto");
 }
 
 }  // namespace triforce

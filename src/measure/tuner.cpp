@@ -78,6 +78,7 @@ GammaSpace gamma_space(const RunConfig& c) {
   if (c.auto_tree) {
     const DraftTree& largest = *c.speculation.tree;
     space.tree = {.nodes = largest.nodes(), .depth = largest.depth()};
+    space.tree_tokens = c.tree_tokens;
   }
   return space;
 }

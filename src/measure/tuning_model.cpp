@@ -13,6 +13,8 @@
 namespace triforce {
 namespace {
 
+// Tokens of the largest tree that is computed; a verification takes kMaxProposals.
+constexpr int kComputedTreeTokens = 512;
 // Gammas that a surface shows.
 constexpr std::array<int, 13> kShownGammas = {0, 1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, kUsualGamma};
 
@@ -76,7 +78,16 @@ TuningPoint point_of(const MethodModel& model, const BudgetModel& budget, TunedS
   return p;
 }
 
-// With this inner gamma. A tree without branches is a gamma. fastest_tree() takes each node of a
+// A tree without branches is a gamma.
+TunedSetting setting_of(const MethodModel& model, std::size_t budget, const DraftTree& tree,
+                        int inner_gamma) {
+  TunedSetting s =
+      setting_of(*model.method, model.budgets[budget].budget, {tree.depth(), inner_gamma});
+  if (!tree.is_chain()) s.tree.emplace(tree.parents().begin(), tree.parents().end());
+  return s;
+}
+
+// With this inner gamma. fastest_tree() takes each node of a
 // level to cost what those with children do, which is too much where a level speculates itself. So
 // the tree is searched as if siblings cost nothing, too.
 TunedSetting best_tree(const MethodModel& model, std::size_t budget, const TreeLimits& limits,
@@ -84,10 +95,7 @@ TunedSetting best_tree(const MethodModel& model, std::size_t budget, const TreeL
   const BudgetModel& b = model.budgets[budget];
   TreeCosts costs = model.tree_costs(budget, inner_gamma);
   const auto search = [&] {
-    const DraftTree tree = fastest_tree(*b.children, costs, limits).tree;
-    TunedSetting s = setting_of(*model.method, b.budget, {tree.depth(), inner_gamma});
-    if (!tree.is_chain()) s.tree.emplace(tree.parents().begin(), tree.parents().end());
-    return s;
+    return setting_of(model, budget, fastest_tree(*b.children, costs, limits).tree, inner_gamma);
   };
   TunedSetting best = search();
   if (model.method->levels() == 1) return best;
@@ -116,7 +124,13 @@ std::optional<TunedSetting> best_setting(const MethodModel& model, std::size_t b
                                                    space.given, space.chosen, model.costs);
   if (!best) return std::nullopt;
   const TunedSetting chain = setting_of(*model.method, b.budget, *best);
-  if (!space.tree || !b.children || best->gamma == 0) return chain;
+  if (!space.tree || !b.children) return chain;
+  if (space.tree_tokens > 0) {
+    const TreeLimits limits{.nodes = space.tree_tokens, .depth = space.tree->depth};
+    const BestTrees trees(*b.children, limits);
+    return setting_of(model, budget, trees.tree(limits.nodes), best->inner_gamma);
+  }
+  if (best->gamma == 0) return chain;
   TunedSetting fastest = chain;
   for (const TunedSetting& tree : best_trees(model, budget, *space.tree, best->inner_gamma)) {
     if (*model.ms_per_token(budget, tree) < *model.ms_per_token(budget, fastest)) fastest = tree;
@@ -387,12 +401,20 @@ CaseTuning describe_choice(const MethodModel& model, std::size_t budget, const G
   t.chosen = *best;
   t.predicted_ms_per_token = *model.ms_per_token(budget, t.chosen);
   for (std::size_t b = 0; b < model.budgets.size(); ++b) {
-    if (model.budgets[b].budget != usual.budget) continue;
+    if (model.budgets[b].budget != usual.budget || space.tree_tokens > 0) continue;
     t.defaults.emplace();
     t.defaults->setting = usual;
     t.defaults->predicted_ms_per_token = *model.ms_per_token(b, usual);
   }
   add_surface(model, space, context, t);
+  if (space.tree && model.budgets[budget].children) {
+    const BestTrees trees(*model.budgets[budget].children,
+                          {.nodes = kComputedTreeTokens, .depth = space.tree->depth});
+    t.best_trees.emplace();
+    for (int nodes = 1; nodes <= kComputedTreeTokens; nodes *= 2) {
+      t.best_trees->push_back({nodes, trees.tokens(nodes)});
+    }
+  }
   return t;
 }
 

@@ -74,6 +74,7 @@ struct GammaSpace {
   Gammas max, given;
   GammaChoice chosen;
   std::optional<TreeLimits> tree = {};  // of trees that may be chosen in place of a gamma
+  int tree_tokens = 0;  // the tree of so many that most are accepted of; 0: the fastest
 };
 
 // Indices of the budgets, best first: by the geometric mean of the times predicted for the methods'

@@ -77,6 +77,7 @@ struct RunConfig {
   bool auto_gamma = false, auto_inner_gamma = false;
   // Likewise speculation.tree is the largest that may be tried, and set_tree() narrows it.
   bool auto_tree = false;
+  int tree_tokens = 0;                          // of auto_tree; 0: as many as are fastest
   std::optional<AcceptanceVector> tree_vector;  // by which auto_tree chooses; nullopt: measured
   // Likewise speculation.budget and .least_budget are the largest and the least that may be tried.
   bool auto_budget = false;

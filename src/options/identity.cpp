@@ -106,6 +106,7 @@ std::string case_key_of(const CaseResult& c, const ResultContext& context,
   for (const auto& [name, value] : c.params) {
     const Option* o = find_option(kRun, name);
     if (o == nullptr || !decides(o->role, spec) || left_out.contains(name)) continue;
+    if (name == "tree_tokens") continue;  // the tree that was chosen says what matters
     // Cases that are older than trees have none either.
     if ((name == "tree" || name == "inner_tree") && !is_given(c.params, name)) continue;
     if (name == "tree" && c.tuning) {  // of auto the tree that was chosen; a chain is its gamma

@@ -133,6 +133,10 @@ void settle_tree(RunConfig& c, const GivenOptions& given, const char* option, co
 
 void settle_trees(RunConfig& c, const GivenOptions& given) {
   SpeculationOptions& s = c.speculation;
+  if (c.tree_tokens > 0 && !c.auto_tree) {
+    throw_usage("--tree-tokens: expected --tree auto beside it, found {}",
+                s.tree ? "a tree" : "a chain");
+  }
   if (c.auto_tree) s.tree = DraftTree::comb(kTriedTreeLevels, kMaxProposals / kTriedTreeLevels);
   if (s.tree) expect_method(c, "--tree", "that speculates", &MethodSpec::speculates);
   if (s.inner_tree) expect_method(c, "--inner-tree", "with an inner level", has_inner_level);

@@ -56,6 +56,8 @@ class Tree(ProgramTest):
         vector = auto["tuning"]["acceptance_vector"]
         self.assertGreater(vector["tested"][0][0], 0)
         self.assertLessEqual(sum(vector["rates"]), 1)
+        self.assertEqual([t["nodes"] for t in auto["tuning"]["best_trees"]],
+                         [2 ** i for i in range(10)])
         # Rates that are sure make a chain of all levels, or of none that costs more than it brings.
         vector.update(tested=[[10 ** 9]], accepted=[[10 ** 9]], rates=[1.0])
         sure = self.result("--method", "draft", "--temp", "0", "--tree",
@@ -88,6 +90,7 @@ class Tree(ProgramTest):
         self.fails(3, "run", "--tree", nothing, says="nothing.json: tested[0][0]: expected 1")
         self.fails(2, "run", "--record", "acceptance-vector", "--tree", TREE, "--json", "r.json",
                    says="expected --tree auto")
+        self.fails(2, "run", "--tree", TREE, "--tree-tokens", "9", says="expected --tree auto")
         self.fails(2, "run", "--tree", "auto", "--gamma", "4", says="--tree auto and --gamma")
         self.fails(2, "run", "--tree", "auto", "--inner-tree", TREE, says="that are not auto")
         self.fails(2, "run", "--tree", "auto", "--method", "ar", says="--tree: expected a method")

@@ -196,6 +196,24 @@ TEST(Choice, IsATreeWhereRowsCostLittle) {
   }
 }
 
+// Of so many tokens, whatever they cost; beside them what larger trees would bring.
+TEST(Choice, IsTheTreeOfMostTokensWhereTheirNumberIsGiven) {
+  GammaSpace space = kTrees;
+  space.tree_tokens = 20;
+  const MethodModel model = tree_model(Method::kDraft, 3);
+  const CaseTuning t = describe_choice(model, 0, space, {{}, 6, {}}, 4096);
+  const BestTrees best(*model.budgets[0].children, {.nodes = 512, .depth = 32});
+  ASSERT_TRUE(t.chosen.tree.has_value());
+  EXPECT_EQ(t.chosen.tree->size(), 20U);
+  EXPECT_NEAR(tokens_per_verification(DraftTree(*t.chosen.tree), *model.budgets[0].children),
+              best.tokens(20), 1e-9);
+  EXPECT_FALSE(t.defaults.has_value());
+  ASSERT_EQ(t.best_trees->size(), 10U);
+  EXPECT_EQ(t.best_trees->back().nodes, 512);
+  EXPECT_DOUBLE_EQ(t.best_trees->back().tokens, best.tokens(512));
+  EXPECT_GT((*t.best_trees)[9].tokens, (*t.best_trees)[7].tokens);
+}
+
 // A pass takes nothing but its rows: no level is worth more than one child.
 TEST(Choice, IsNoTreeWhereRowsAreAllThatCosts) {
   const MethodModel model = tree_model(Method::kDraft, 3);

@@ -263,7 +263,7 @@ TEST(Echo, HasTheOptionsOfRun) {
       names,
       "target draft random_weights random_draft dtype device threads cpu_isa on_chip "
       "kv_offload offload_attention hybrid_split tp comm_timeout method baseline no_baseline "
-      "prefill gen_len batch gamma inner_gamma tree inner_tree "
+      "prefill gen_len batch gamma inner_gamma tree tree_tokens inner_tree "
       "budget chunk_size dense_layers "
       "draft_cache_budget draft_cache rebuild selection temp top_p top_k seed acceptance "
       "inner_rule "
