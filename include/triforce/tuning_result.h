@@ -129,15 +129,13 @@ void fields(auto& v, CaseTuning& t) {
   v("too_large", t.too_large, "budgets that were left out for want of memory, tokens");
   v("acceptance_vector", t.acceptance_vector,
     "how often children of drafted nodes were accepted on the tuning prompts, at the chosen "
-    "budget; "
-    "null: not recorded");
+    "budget; null: not recorded");
   v("surface", t.surface,
     "what was predicted: all budgets, those given up by what was known then, and the gammas that "
     "tell the shape; of a given gamma that alone");
   v("best_trees", t.best_trees,
     "of --tree auto, for powers of two; more than 128 tokens take part in no verification; null: "
-    "not "
-    "of --tree auto");
+    "not of --tree auto");
 }
 
 }  // namespace triforce

@@ -284,6 +284,8 @@ MethodModel Tuner::model_of(const MethodSpec& m) const {
     const LevelCounters& its = is_left(budget) ? *pooled++ : c.outer.at(m.method);
     if (const auto& synthetic = config_.speculation.synthetic) {
       for (int l = 0; l < m.levels(); ++l) b.acceptance.push_back({{synthetic->of(m, l)}});
+      const double first = synthetic->of(m, m.levels() - 1);  // no other child is ever accepted
+      if (space_.tree && first > 0) b.children = ChildRates{{{first}}};
     } else {
       if (m.levels() > 1) b.acceptance.push_back(measured_acceptance(c.inner.at(m.method)));
       if (its.acceptance_vector) {

@@ -87,9 +87,9 @@ TunedSetting setting_of(const MethodModel& model, std::size_t budget, const Draf
   return s;
 }
 
-// With this inner gamma. fastest_tree() takes each node of a
-// level to cost what those with children do, which is too much where a level speculates itself. So
-// the tree is searched as if siblings cost nothing, too.
+// With this inner gamma. fastest_tree() takes each node of a level to cost what those with children
+// do, which is too much where a level speculates itself. So the tree is searched as if siblings
+// cost nothing, too.
 TunedSetting best_tree(const MethodModel& model, std::size_t budget, const TreeLimits& limits,
                        int inner_gamma) {
   const BudgetModel& b = model.budgets[budget];
@@ -130,7 +130,6 @@ std::optional<TunedSetting> best_setting(const MethodModel& model, std::size_t b
     const BestTrees trees(*b.children, limits);
     return setting_of(model, budget, trees.tree(limits.nodes), best->inner_gamma);
   }
-  if (best->gamma == 0) return chain;
   TunedSetting fastest = chain;
   for (const TunedSetting& tree : best_trees(model, budget, *space.tree, best->inner_gamma)) {
     if (*model.ms_per_token(budget, tree) < *model.ms_per_token(budget, fastest)) fastest = tree;

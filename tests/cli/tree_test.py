@@ -68,6 +68,12 @@ class Tree(ProgramTest):
                      for p in sure["tuning"]["surface"]}
         self.assertEqual(min(predicted, key=predicted.get), max(predicted))
 
+    def test_given_rates_are_of_first_children_alone(self):
+        case = self.result("--method", "draft", "--tree", "auto", "--tree-tokens", "5",
+                           "--synthetic-acceptance", "outer=0.9,inner=0.5")["cases"][1]
+        self.assertEqual(case["tuning"]["chosen"]["gamma"], 5)
+        self.assertIsNone(case["tuning"]["chosen"]["tree"])
+
     def test_plan_says_that_it_predicts_none(self):
         run = self.run_program("plan", "--tree", TREE, "--machine", "a100-80g")
         self.assertIn("draft trees", run.out)

@@ -214,6 +214,21 @@ TEST(Choice, IsTheTreeOfMostTokensWhereTheirNumberIsGiven) {
   EXPECT_GT((*t.best_trees)[9].tokens, (*t.best_trees)[7].tokens);
 }
 
+// One token of a chain is not worth its pass, while a level of a tree is.
+TEST(Choice, IsATreeWhereNoChainIsWorthIt) {
+  MethodModel model = tree_model(Method::kRetrieval, 0.001);
+  model.budgets[0].children = ChildRates{{{0.12, 0.12, 0.12, 0.12, 0.12, 0.12, 0.12}}};
+  model.budgets[0].acceptance = constant_acceptance(std::vector{0.12});
+  const CaseTuning t = describe_choice(model, 0, kTrees, {256, 6, {}}, 4096);
+  int best = 0;
+  for (int gamma = 1; gamma <= 32; ++gamma) {
+    if (predicted(model, 0, {gamma, 0}) < predicted(model, 0, {best, 0})) best = gamma;
+  }
+  EXPECT_EQ(best, 0);
+  ASSERT_TRUE(t.chosen.tree.has_value());
+  EXPECT_LT(t.predicted_ms_per_token, predicted(model, 0, {0, 0}));
+}
+
 // A pass takes nothing but its rows: no level is worth more than one child.
 TEST(Choice, IsNoTreeWhereRowsAreAllThatCosts) {
   const MethodModel model = tree_model(Method::kDraft, 3);
