@@ -162,8 +162,7 @@ MethodModel tree_model(Method method, double row_ms) {
   return m;
 }
 
-const GammaSpace kTrees{
-    {32, 6}, {32, 1}, {true, true}, TreeLimits{.nodes = 48, .depth = 32}};
+const GammaSpace kTrees{{32, 6}, {32, 1}, {true, true}, TreeLimits{.nodes = 48, .depth = 32}};
 
 TEST(Choice, IsATreeWhereRowsCostLittle) {
   for (const Method method : {Method::kDraft, Method::kRetrieval, Method::kTriForce}) {
