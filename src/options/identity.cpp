@@ -1,6 +1,7 @@
 #include "options/identity.h"
 
 #include "core/sha256.h"
+#include "options/option_kinds.h"
 #include "options/options.h"
 
 namespace triforce {
@@ -106,12 +107,11 @@ std::string case_key_of(const CaseResult& c, const ResultContext& context,
   for (const auto& [name, value] : c.params) {
     const Option* o = find_option(kRun, name);
     if (o == nullptr || !decides(o->role, spec) || left_out.contains(name)) continue;
-    if (name == "tree_tokens") continue;  // the tree that was chosen says what matters
     // Cases that are older than trees have none either.
     if ((name == "tree" || name == "inner_tree") && !is_given(c.params, name)) continue;
     if (name == "tree" && c.tuning) {  // of auto the tree that was chosen; a chain is its gamma
       const auto& tree = c.tuning->chosen.tree;
-      if (tree) key.add(name, fmt::format("[{}]", fmt::join(*tree, ", ")));
+      if (tree) key.add(name, parents_text(*tree));
     } else if (c.tuning && c.tuning->chosen.budget && name == "budget") {
       key.add(name, *c.tuning->chosen.budget);
     } else if (c.gammas && name == "gamma") {

@@ -126,6 +126,10 @@ OptionValue records() {
           true};
 }
 
+std::string parents_text(std::span<const std::int16_t> parents) {
+  return fmt::format("[{}]", fmt::join(parents, ", "));
+}
+
 std::optional<AcceptanceVector> vector_of_file(std::string_view path) {
   constexpr std::int64_t kMaxBytes = 1 << 20;
   std::error_code error;

@@ -1,7 +1,11 @@
 // The kinds of option values: each returns how a member of RunConfig is read and shown. `ref` is a
 // generic lambda from the configuration to the member; at() makes one.
 #pragma once
+#include <cstdint>
 #include <optional>
+#include <span>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -154,6 +158,8 @@ OptionValue flag(Ref ref) {
           [=](const RunConfig& c) -> ParamValue { return ref(c); }};
 }
 
+// Parents of a draft tree as --tree takes them: [-1, -1, 0].
+std::string parents_text(std::span<const std::int16_t> parents);
 // nullopt: the file is none of an acceptance vector, or there is no such file. Throws as
 // parse_acceptance_vector(), and where nothing was counted.
 std::optional<AcceptanceVector> vector_of_file(std::string_view path);
@@ -172,7 +178,7 @@ OptionValue draft_tree(Ref ref) {
           },
           [=](const RunConfig& c) -> ParamValue {
             if (!ref(c)) return std::monostate{};
-            return fmt::format("[{}]", fmt::join(ref(c)->parents(), ", "));
+            return parents_text(ref(c)->parents());
           }};
 }
 // Or auto, which sets the flag `is_auto` and no shape, and with a file of an acceptance vector

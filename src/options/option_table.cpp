@@ -170,7 +170,7 @@ std::vector<Option> method_and_shape() {
         draft_tree_or_auto(member(&S::tree), at(&C::auto_tree), at(&C::tree_vector)), "chain"),
       o("tree-tokens", {}, "N", "tokens",
         "of --tree auto: at most so many, by expected acceptances alone; 0: as many as are fastest",
-        kShaped, Role::kDecidesProposed, integer(0, kMaxProposals, at(&C::tree_tokens))),
+        kShaped, Role::kMeasures, integer(0, kMaxProposals, at(&C::tree_tokens))),
       o("inner-tree", {}, "SHAPE", "",
         "the same of the draft that the target with a small cache verifies, in place of "
         "--inner-gamma",
