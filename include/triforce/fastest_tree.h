@@ -9,12 +9,13 @@ namespace triforce {
 
 // Times of single passes by their rows, >= 1, in ms. Infinite: no pass has so many.
 struct TreeCosts {
-  std::function<double(int rows)> draft_ms;   // the proposer's pass over a level, or the root
+  // The proposer's pass over the root, or over the nodes of a level that have children.
+  std::function<double(int rows)> draft_ms;
   std::function<double(int rows)> verify_ms;  // the verifier's pass over all nodes and the root
 };
 
-// A round with this tree has a pass of the proposer over the root and over each level but the last,
-// and one verification.
+// A round with this tree has a pass of the proposer over the root and over the parents of each
+// level below it, and one verification.
 RoundForecast predicted_round(const DraftTree& tree, const ChildRates& rates,
                               const TreeCosts& costs);
 

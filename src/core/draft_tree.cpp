@@ -83,6 +83,13 @@ DraftTree DraftTree::comb(int depth, int children) {
   return DraftTree(std::move(parents));
 }
 
+int DraftTree::parents_at(int depth) const {
+  const NodeRange nodes = level(depth);
+  int parents = 0;
+  for (int i = nodes.first; i < nodes.first + nodes.count; ++i) parents += children(i).count > 0;
+  return parents;
+}
+
 DraftTree parse_draft_tree(std::string_view text, const std::string& source) {
   const JsonValue root = parse_json(text, source, {.max_bytes = kMaxFileBytes});
   TreeFile file;

@@ -1,12 +1,14 @@
-// The tree of least time per token. A tree of given widths has most tokens if each level takes the
-// most probable children of the level above: a level that is more probable node by node has
-// children that are, too. So a tree is a list of widths, which branch and bound searches. The bound
-// is a dynamic program over depth, nodes above and width. It takes the level above for the most
-// probable nodes of its depth. Dinkelbach's method (Management Science 13(7), 1967) makes a ratio a
-// sum: it looks for time - lambda * tokens < 0, where lambda is the ratio of the best tree so far.
+// The tree of least time per token. Of given numbers of nodes and of parents on each level, a tree
+// has most tokens if the most probable nodes of a level are the parents, and their most probable
+// children the next level: a level that is more probable node by node has children that are, too.
+// So a tree is a list of such pairs, which branch and bound searches. The bound is a dynamic
+// program over depth, nodes above and nodes. It takes the level above for the most probable nodes
+// of its depth. Dinkelbach's method (Management Science 13(7), 1967) makes a ratio a sum: it looks
+// for time - lambda * tokens < 0, where lambda is the ratio of the best tree so far.
 #include "triforce/fastest_tree.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <queue>
 #include <span>
@@ -86,20 +88,35 @@ class Search {
       top = children(top, d, nodes_ - d);
     }
   }
+  // [nodes above - 1][children - 1]: what drafting so many children adds at least.
+  std::vector<std::vector<double>> least_draft(std::size_t depth) const {
+    std::vector<std::vector<double>> least;
+    for (std::size_t parents = 1; parents <= gains_[depth].size(); ++parents) {
+      const std::vector<double>& gains = gains_[depth][parents - 1];
+      std::vector<double> of = least.empty() ? std::vector<double>() : least.back();
+      of.resize(std::max(of.size(), gains.size()), std::numeric_limits<double>::infinity());
+      for (std::size_t i = 0; i < gains.size(); ++i) {
+        of[i] = std::min(of[i], draft_ms_[parents - 1] - lambda_ * gains[i]);
+      }
+      least.push_back(std::move(of));
+    }
+    return least;
+  }
   void set_bounds() {
     const auto size = static_cast<std::size_t>(nodes_) + 1;
     bounds_.assign(gains_.size() + 1, std::vector<double>(size * size, 0.0));
+    std::vector<std::vector<double>> draft;
     for (std::size_t d = gains_.size(); d >= 1; --d) {
+      if (d < gains_.size()) draft = least_draft(d);
       for (std::size_t before = d - 1; before < size; ++before) {
         for (std::size_t w = 1; before + w < size; ++w) {
           const std::size_t used = before + w;
           double& least = bounds_[d][before * size + w];
           least = verify_ms_[used];
-          if (d == gains_.size() || w > gains_[d].size()) continue;
-          const std::vector<double>& gains = gains_[d][w - 1];
+          if (w > draft.size()) continue;
           const double* after = &bounds_[d + 1][used * size + 1];
-          for (std::size_t i = 0; i < std::min(gains.size(), size - 1 - used); ++i) {
-            least = std::min(least, draft_ms_[w - 1] - lambda_ * gains[i] + after[i]);
+          for (std::size_t i = 0; i < std::min(draft[w - 1].size(), size - 1 - used); ++i) {
+            least = std::min(least, draft[w - 1][i] + after[i]);
           }
         }
       }
@@ -117,20 +134,31 @@ class Search {
     if (d == gains_.size()) return;
     struct Step {
       double bound, cost;
-      int width;
+      int parents, width;
     };
     std::vector<Step> steps;
     const std::size_t at = static_cast<std::size_t>(used) * verify_ms_.size();
-    const Level next = children(above, static_cast<int>(d), nodes_ - used);
-    cost += draft_ms_[above.size() - 1];
-    for (int w = 1; w <= std::ssize(next); ++w) {
-      cost -= lambda_ * next[static_cast<std::size_t>(w) - 1].probability;
-      steps.push_back({cost + bounds_[d + 1][at + static_cast<std::size_t>(w)], cost, w});
+    const Level all = children(above, static_cast<int>(d), std::numeric_limits<int>::max());
+    for (int parents = 1; parents <= std::ssize(above); ++parents) {
+      double with = cost + draft_ms_[static_cast<std::size_t>(parents) - 1];
+      int width = 0;
+      bool has_all = false;  // each of the parents has a child
+      for (const Child& child : all) {
+        if (child.parent >= parents) continue;
+        if (++width > nodes_ - used) break;
+        with -= lambda_ * child.probability;
+        has_all = has_all || child.parent == parents - 1;
+        const double bound = with + bounds_[d + 1][at + static_cast<std::size_t>(width)];
+        if (has_all && bound < least_) steps.push_back({bound, with, parents, width});
+      }
     }
     std::ranges::sort(steps, {}, &Step::bound);
     for (const Step& step : steps) {
       if (!(step.bound < least_ - kTolerance * lambda_)) return;
-      levels_.emplace_back(next.begin(), next.begin() + step.width);
+      Level& next = levels_.emplace_back();
+      for (auto child = all.begin(); std::ssize(next) < step.width; ++child) {
+        if (child->parent < step.parents) next.push_back(*child);
+      }
       extend(used + step.width, step.cost);
       levels_.pop_back();
     }
@@ -141,7 +169,7 @@ class Search {
   const int nodes_;
   const Level root_ = {{1.0, 0, 0}};
   std::vector<double> draft_ms_, verify_ms_;  // [rows - 1]
-  // [depth][width above - 1][width - 1]: sums of probabilities below the most probable nodes.
+  // [depth][parents - 1][width - 1]: sums of probabilities below the most probable nodes.
   std::vector<std::vector<std::vector<double>>> gains_;
   double lambda_ = 0;
   // [depth][(nodes above the last level) * (nodes_ + 1) + its width]: what levels from this depth
@@ -175,7 +203,7 @@ DraftTree tree_of(const std::vector<Level>& levels) {
 RoundForecast predicted_round(const DraftTree& tree, const ChildRates& rates,
                               const TreeCosts& costs) {
   double ms = costs.draft_ms(1);
-  for (int d = 0; d + 1 < tree.depth(); ++d) ms += costs.draft_ms(tree.level(d).count);
+  for (int d = 0; d + 1 < tree.depth(); ++d) ms += costs.draft_ms(tree.parents_at(d));
   return {ms + costs.verify_ms(tree.nodes() + 1), tokens_per_verification(tree, rates)};
 }
 

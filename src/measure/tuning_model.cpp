@@ -54,19 +54,6 @@ std::optional<double> alpha_of(const AcceptanceCurve& curve, int gamma) {
   return alpha_from_tokens_per_round(tokens, gamma);
 }
 
-// How many nodes have children, the root first.
-std::vector<int> parents_by_level(const DraftTree& tree) {
-  std::vector<int> parents = {1};
-  for (int d = 0; d + 1 < tree.depth(); ++d) {
-    const NodeRange level = tree.level(d);
-    parents.push_back(0);
-    for (int node = level.first; node < level.first + level.count; ++node) {
-      if (tree.children(node).count > 0) ++parents.back();
-    }
-  }
-  return parents;
-}
-
 TuningPoint point_of(const MethodModel& model, const BudgetModel& budget, TunedSetting setting,
                      double ms, std::int64_t context) {
   TuningPoint p{context, std::move(setting), ms, {}, {}};
@@ -87,31 +74,16 @@ TunedSetting setting_of(const MethodModel& model, std::size_t budget, const Draf
   return s;
 }
 
-// With this inner gamma. fastest_tree() takes each node of a level to cost what those with children
-// do, which is too much where a level speculates itself. So the tree is searched as if siblings
-// cost nothing, too.
-TunedSetting best_tree(const MethodModel& model, std::size_t budget, const TreeLimits& limits,
-                       int inner_gamma) {
-  const BudgetModel& b = model.budgets[budget];
-  TreeCosts costs = model.tree_costs(budget, inner_gamma);
-  const auto search = [&] {
-    return setting_of(model, budget, fastest_tree(*b.children, costs, limits).tree, inner_gamma);
-  };
-  TunedSetting best = search();
-  if (model.method->levels() == 1) return best;
-  costs.draft_ms = [path_ms = costs.draft_ms(1)](int /*nodes*/) { return path_ms; };
-  TunedSetting other = search();
-  return *model.ms_per_token(budget, other) < *model.ms_per_token(budget, best) ? other : best;
-}
-
 // Those of up to so many nodes, for powers of two and for all that there may be.
 std::vector<TunedSetting> best_trees(const MethodModel& model, std::size_t budget,
                                      TreeLimits limits, int inner_gamma) {
   std::vector<TunedSetting> trees;
+  const TreeCosts costs = model.tree_costs(budget, inner_gamma);
   const int most = limits.nodes;
   for (limits.nodes = 1; limits.nodes < 2 * most; limits.nodes *= 2) {
     limits.nodes = std::min(limits.nodes, most);
-    trees.push_back(best_tree(model, budget, limits, inner_gamma));
+    const TimedTree best = fastest_tree(*model.budgets[budget].children, costs, limits);
+    trees.push_back(setting_of(model, budget, best.tree, inner_gamma));
   }
   return trees;
 }
@@ -321,10 +293,9 @@ std::optional<double> MethodModel::ms_per_token(std::size_t budget,
   const Gammas gammas = gammas_of(setting);
   if (setting.tree) {
     const DraftTree tree(*setting.tree);
-    const TreeCosts of = tree_costs(budget, gammas.inner_gamma);
-    double ms = of.verify_ms(tree.nodes() + 1);
-    for (const int nodes : parents_by_level(tree)) ms += of.draft_ms(nodes);
-    return ms / tokens_per_verification(tree, *b.children) + costs.per_token_ms;
+    const RoundForecast round =
+        predicted_round(tree, *b.children, tree_costs(budget, gammas.inner_gamma));
+    return round.ms_per_token() + costs.per_token_ms;
   }
   const auto round = predicted_round(*method, b.steps, b.acceptance, gammas, costs);
   return round ? std::optional(round->ms_per_token()) : std::nullopt;
