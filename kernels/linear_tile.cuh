@@ -6,6 +6,7 @@
 // bits of a sum depend neither on the number of rows nor on what is done with it.
 #pragma once
 #include <algorithm>
+#include <iterator>
 
 #include "kernels/element.cuh"
 #include "kernels/kernels.h"
@@ -20,13 +21,15 @@ constexpr int kLinearWarps = 8, kLinearThreads = kLinearWarps * 32;
 // multiprocessor, cover the latency of an H200's memory.
 constexpr int kTilesAhead = 4;
 constexpr int kTokens = 8;  // columns of operand B
-// Groups of kTokens rows whose operands, and whose sums of all warps, are held at a time. Kernels
-// of up to so many groups are apart; of more there are those of 8 and of 16.
+// Kernels of up to so many groups of kTokens rows are apart; of more there are those of
+// kManyGroups.
 constexpr int kGroupsAtOnce = 4;
+constexpr int kManyGroups[] = {8, 10, 12, kMaxLinearRows / kTokens};
+// Groups whose operands, and whose sums of all warps, are held at a time.
 template <int kGroups>
-constexpr int kAtOnce = std::min(kGroups, kGroupsAtOnce);
+constexpr int kAtOnce = kGroups % 5 == 0 ? 5 : std::min(kGroups, kGroupsAtOnce);
 // Beside the sums of 128 rows there are registers for half of them, and products take longer.
-constexpr int tiles_ahead(int groups) { return groups > 8 ? kTilesAhead / 2 : kTilesAhead; }
+constexpr int tiles_ahead(int groups) { return groups > 12 ? kTilesAhead / 2 : kTilesAhead; }
 
 // Eight elements of x, of which the first `there` are there; zeros for the others.
 template <class T>
@@ -227,14 +230,22 @@ __global__ void __launch_bounds__(kLinearThreads, kGroups > kGroupsAtOnce ? 1 : 
   }
 }
 
+// body(std::integral_constant<int, groups>{}) with the first of kManyGroups from kIndex on that
+// takes them.
+template <std::size_t kIndex, class Body>
+void with_many_groups(std::int64_t groups, const Body& body) {
+  if constexpr (kIndex + 1 < std::size(kManyGroups)) {
+    if (groups > kManyGroups[kIndex]) return with_many_groups<kIndex + 1>(groups, body);
+  }
+  body(std::integral_constant<int, kManyGroups[kIndex]>{});
+}
+
 // body(std::integral_constant<int, groups>{}) with the groups of the kernel for so many rows.
 template <class Body>
 void with_groups(std::int64_t rows, const Body& body) {
   const std::int64_t groups = ceil_div(rows, kTokens);
   if (groups <= kGroupsAtOnce) return with_count<kGroupsAtOnce>(groups, body);
-  constexpr int kMost = kMaxLinearRows / kTokens;
-  if (groups <= kMost / 2) return body(std::integral_constant<int, kMost / 2>{});
-  body(std::integral_constant<int, kMost>{});
+  with_many_groups<0>(groups, body);
 }
 
 template <class T, class Epilogue>

@@ -24,7 +24,7 @@ class Product:
 
     def kernel(self, rows):
         """Its instance, as loops files call it."""
-        groups = next(n for n in (1, 2, 3, 4, 8, 16) if 8 * n >= rows)
+        groups = next(n for n in (1, 2, 3, 4, 8, 10, 12, 16) if 8 * n >= rows)
         stores = self.epilogue == "Columns" or rows > 32  # what follows is then a kernel of its own
         epilogue = (f"StoreColumns<float, {self.strips(rows)}>" if stores
                     else f"Store{self.epilogue}<T>")

@@ -12,6 +12,9 @@ namespace {
 constexpr std::int64_t kRows = kMostExactRows, kOut = 75, kIn = 608;
 // About the sizes of kernels' tiles and blocks.
 constexpr std::int64_t kRowCounts[] = {1, 2, 7, 8, 9, 16, 17, 24, 25, 31, 32, 33, 64, 65, 127, 128};
+// Of products, whose kernels are of other numbers of rows.
+constexpr std::int64_t kProductRows[] = {1,  2,  7,  8,  9,  16, 17, 24, 25,
+                                         32, 33, 64, 65, 80, 81, 96, 97, 128};
 
 enum class Part : std::uint8_t { kFirst, kLast };
 
@@ -47,7 +50,7 @@ void check_products_and_attention(Backend& tested, const Sizes& s, const Emit& e
     Matrix m = tested.make_matrix(kOut, kIn, dtype, MemTag::kTargetWeights);
     tested.set_rows(m, 0, host_view(w, {kOut, kIn}));
     const Tensor x = activations(tested, {kRows, kIn}, normal_values(kRows * kIn, 22));
-    check(fmt::format("linear, {} weights", to_string(dtype)), Part::kFirst, kRowCounts, emit,
+    check(fmt::format("linear, {} weights", to_string(dtype)), Part::kFirst, kProductRows, emit,
           [&](std::int64_t begin, std::int64_t n) {
             const Tensor out = make_tensor(tested, tested.activation_dtype(), {n, kOut});
             tested.linear(x.view().rows(begin, n), m, out.view(), false);

@@ -114,7 +114,7 @@ const std::vector<Call>& products() {
   static const std::vector<Call> calls{
       {"linear",
        [](Memory& m) {
-         for (const std::int64_t rows : {1, 9, 17, 25, 41, 70}) {
+         for (const std::int64_t rows : {1, 9, 17, 25, 41, 70, 90, 100}) {
            const PackedMatrix w = m.matrix(40, 72);
            const TensorView x = m.half({rows, 72});
            linear(x, w, m.f32({rows, 40}), rows == 9, nullptr);

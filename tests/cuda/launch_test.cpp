@@ -18,7 +18,7 @@
 namespace triforce {
 namespace {
 
-constexpr std::int64_t kVocab = 61, kPositions = 256, kPrompt = 40, kMaxPass = 65;
+constexpr std::int64_t kVocab = 61, kPositions = 512, kPrompt = 40, kMaxPass = 97;
 
 // Runs a prompt's pass, then invariant passes of `rows` rows each.
 void run_passes(DType type, int layers, int head_dim, const std::vector<std::int64_t>& rows) {
@@ -67,7 +67,7 @@ std::string launches_of() {
   tf_emulator::reset();
   for (const DType type : {DType::kF16, DType::kBF16}) {
     for (const int head_dim : {64, 128})
-      run_passes(type, 2, head_dim, {1, 7, 9, 17, 25, 33, kMaxPass});
+      run_passes(type, 2, head_dim, {1, 7, 9, 17, 25, 33, 65, 81, kMaxPass});
   }
   if (kHasSm90a) {
     tf_emulator::Limits limits;
