@@ -53,6 +53,20 @@ void rms_norm(benchmark::State& state) {
   report_bytes(state, watch, static_cast<double>((rows + 1) * d * 4));
 }
 
+// Of heads of q and k.
+void head_norm(benchmark::State& state) {
+  const std::int64_t rows = state.range(0), heads = state.range(1), d = state.range(2);
+  std::vector<float> x = normal_values(rows * heads * d, 1.0F), w = normal_values(heads * d, 1.0F);
+  Stopwatch watch;
+  for (auto _ : state) {
+    watch.time([&] {
+      cpu::head_norm(workers(), make_view(x.data(), DType::kF32, {rows, heads, d}),
+                     make_view(w.data(), DType::kF32, {heads, d}), 1e-5F);
+    });
+  }
+  report_bytes(state, watch, static_cast<double>((rows + 1) * heads * d * 4));
+}
+
 void swiglu(benchmark::State& state) {
   const std::int64_t rows = state.range(0), f = state.range(1);
   std::vector<float> x = normal_values(rows * 2 * f, 2.0F);
@@ -115,6 +129,7 @@ void sample(benchmark::State& state, Acceptance acceptance) {
 
 BENCHMARK(embed)->Args({1, 256})->Args({7, 256})->Args({512, 256})->Args({7, 4096});
 BENCHMARK(rms_norm)->Args({1, 256})->Args({7, 256})->Args({512, 256})->Args({7, 4096});
+BENCHMARK(head_norm)->Args({1, 40, 128})->Args({7, 40, 128})->Args({512, 40, 128});
 BENCHMARK(swiglu)->Args({1, 688})->Args({7, 688})->Args({512, 688})->Args({7, 11008});
 BENCHMARK(add_parts)->Args({1, 256})->Args({7, 256})->Args({512, 256})->Args({7, 4096});
 BENCHMARK_CAPTURE(to_probs, greedy, SamplingParams{0.0F, 1.0F, 0})

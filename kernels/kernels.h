@@ -39,18 +39,21 @@ struct PackedMatrix {
   const void* data = nullptr;
   DType dtype = DType::kF16;
   std::int64_t rows = 0, cols = 0;
+  const float* bias = nullptr;  // [rows]; null: none
 };
-inline PackedMatrix packed(const Matrix& m) { return {m.storage.data(), m.dtype, m.rows, m.cols}; }
+inline PackedMatrix packed(const Matrix& m) {
+  return {m.storage.data(), m.dtype, m.rows, m.cols, m.bias.view().as<const float>()};
+}
 
 // Rows of one linear().
 inline constexpr std::int64_t kMaxLinearRows = 128;
 
-// out[T, N] (+)= x[T, K] w^T for T of 1 to kMaxLinearRows, which reads w once: up to 32 rows at the
-// speed at which it can be read. x of w's type, out of that type or f32; accumulate only into f32,
-// one addition of the finished sum. The bits of a row do not depend on T: eight warps take every
-// eighth tile of k, and their sums are added in order. These products may read w before kernels
-// that were queued earlier have ended (launch_early): who has written w has waited for that on the
-// host.
+// out[T, N] (+)= x[T, K] w^T + bias for T of 1 to kMaxLinearRows, which reads w once: up to 32 rows
+// at the speed at which it can be read. x of w's type, out of that type or f32; accumulate only
+// into f32, one addition of the finished sum. The bits of a row do not depend on T: eight warps
+// take every eighth tile of k, and their sums are added in order. These products may read w before
+// kernels that were queued earlier have ended (launch_early): who has written w has waited for that
+// on the host.
 void linear(const TensorView& x, const PackedMatrix& w, const TensorView& out, bool accumulate,
             cudaStream_t stream);
 // linear() of up to 32 rows to gate_up[T, 2 F] and swiglu() of that to out[T, F], to the same bits;
@@ -105,6 +108,11 @@ void embed(const TensorView& tokens, const TensorView& table, const TensorView& 
 // One block a row, the order of its sum fixed by D.
 void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorView& out,
               cudaStream_t stream);
+
+// One warp a head; heads of up to 256 dimensions.
+void head_norm(const TensorView& x, const TensorView& w, float eps, cudaStream_t stream);
+// out[T, N] += bias[N]; out f32, f16 or bf16, in f32 inside.
+void add_bias(const float* bias, const TensorView& out, cudaStream_t stream);
 
 // In f32 inside.
 void swiglu(const TensorView& gate_up, const TensorView& out, cudaStream_t stream);

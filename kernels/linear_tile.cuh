@@ -115,11 +115,29 @@ TF_DEVICE void keep_sums(const float (&sum)[kGroups][4], int first, int warp, in
   }
 }
 
-// The sums of all warps of partial[strip][warp][row][column], in order, to the epilogue; row 0 is
-// that of token `first`.
+// What is added to finished sums. A thread has one column of a block (add_warps()).
+struct Bias {
+  const float* of_columns;  // of the matrix, null: none
+  int columns;
+
+  template <int kStrips, class Epilogue>
+  TF_DEVICE void load(const Epilogue& epilogue, int block, float (&into)[kStrips]) const {
+    TF_UNROLL
+    for (int s = 0; s < kStrips; ++s) {
+      const int column =
+          epilogue.strip(block, s) * kTileRows + static_cast<int>(threadIdx.x) % kTileRows;
+      into[s] = -0.0F;  // which changes no sum
+      if (of_columns != nullptr) into[s] = of_columns[min(column, columns - 1)];
+    }
+  }
+};
+
+// The sums of all warps of partial[strip][warp][row][column], in order, with the bias of this
+// thread's column, to the epilogue; row 0 is that of token `first`.
 template <int kGroups, class Epilogue>
 TF_DEVICE void add_warps(const float* partial, int first, int rows, int block,
-                         const Epilogue& epilogue) {
+                         const float (&bias)[Epilogue::kStrips], const Epilogue& epilogue) {
+  static_assert(kLinearThreads % kTileRows == 0);
   constexpr int kStrips = Epilogue::kStrips, kSums = kSumsOf<kGroups>;
   for (int o = static_cast<int>(threadIdx.x); o < kSums; o += kLinearThreads) {
     const int token = first + o / kTileRows, column = o % kTileRows;
@@ -131,6 +149,7 @@ TF_DEVICE void add_warps(const float* partial, int first, int rows, int block,
       total[s] = of_strip[0];
       TF_UNROLL
       for (int w = 1; w < kLinearWarps; ++w) total[s] += of_strip[w * kSums];
+      total[s] += bias[s];
     }
     epilogue(token, block, column, total);
   }
@@ -188,7 +207,7 @@ struct Round {
 // column, sums): what becomes of the sums of one column of each.
 template <class T, class Epilogue, int kGroups>
 __global__ void __launch_bounds__(kLinearThreads, kGroups > kGroupsAtOnce ? 1 : 2)
-    linear_kernel(Rows<T> x, const uint4* weights, int k_tiles, Epilogue epilogue) {
+    linear_kernel(Rows<T> x, const uint4* weights, int k_tiles, Bias bias, Epilogue epilogue) {
   constexpr int kStrips = Epilogue::kStrips, kTiles = tiles_ahead(kGroups) / kStrips;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int block = static_cast<int>(blockIdx.x);
@@ -218,6 +237,8 @@ __global__ void __launch_bounds__(kLinearThreads, kGroups > kGroupsAtOnce ? 1 : 
     round.template multiply<false>(rows, first, k_tiles, lane % 4, sum);
     round.template request<false>(strip, first + kStep, k_tiles);
   }
+  float of_columns[kStrips];
+  bias.load(epilogue, block, of_columns);
   TF_UNROLL
   for (int group = 0; group < kGroups; group += kAtOnce<kGroups>) {
     if (group > 0) __syncthreads();  // those before have been added
@@ -226,7 +247,7 @@ __global__ void __launch_bounds__(kLinearThreads, kGroups > kGroupsAtOnce ? 1 : 
       keep_sums(sum[s], group, warp, lane, partial + s * kLinearWarps * kSumsOf<kGroups>);
     }
     __syncthreads();
-    add_warps<kGroups>(partial, group * kTokens, x.rows, block, epilogue);
+    add_warps<kGroups>(partial, group * kTokens, x.rows, block, of_columns, epilogue);
   }
 }
 
@@ -259,7 +280,8 @@ void run_linear(const TensorView& x, const PackedMatrix& w, std::int64_t blocks,
           sizeof(float) * Epilogue::kStrips * kLinearWarps * kSumsOf<groups>;
       launch_early(linear_kernel<T, Epilogue, groups>, dims(blocks), dims(kLinearThreads), kPartial,
                    stream, rows, static_cast<const uint4*>(w.data),
-                   static_cast<int>(ceil_div(w.cols, kTileCols)), epilogue);
+                   static_cast<int>(ceil_div(w.cols, kTileCols)),
+                   Bias{w.bias, static_cast<int>(w.rows)}, epilogue);
     }
   });
 }

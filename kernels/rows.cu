@@ -71,6 +71,43 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Heads of a block, a warp each, and the most elements of a lane.
+constexpr int kHeads = kThreads / 32, kMostOfHead = 256 / 32;
+
+template <class T>
+__global__ void head_norm_kernel(T* x, std::int64_t token_stride, std::int64_t head_stride,
+                                 const float* w, int heads, int head_dim, float eps) {
+  const int head = static_cast<int>(blockIdx.x) * kHeads + static_cast<int>(threadIdx.x) / 32,
+            lane = static_cast<int>(threadIdx.x) % 32;
+  if (head >= heads) return;
+  T* const row = x + blockIdx.y * token_stride + head * head_stride;
+  const float* const weights = w + std::int64_t{head} * head_dim;
+  float values[kMostOfHead], scales[kMostOfHead], sum = 0;
+  TF_UNROLL
+  for (int i = 0; i < kMostOfHead; ++i) {
+    const int j = lane + i * 32;
+    values[i] = j < head_dim ? to_float(row[j]) : 0.0F;
+    scales[i] = j < head_dim ? weights[j] : 0.0F;
+  }
+  TF_UNROLL
+  for (int i = 0; i < kMostOfHead; ++i) sum = fmaf(values[i], values[i], sum);
+  const float scale = 1.0F / sqrtf(warp_reduce(sum, Add{}) / static_cast<float>(head_dim) + eps);
+  TF_UNROLL
+  for (int i = 0; i < kMostOfHead; ++i) {
+    const int j = lane + i * 32;
+    if (j < head_dim) row[j] = from_float<T>(values[i] * scale * scales[i]);
+  }
+}
+
+template <class T>
+__global__ void add_bias_kernel(const float* bias, std::int64_t width, T* out,
+                                std::int64_t stride) {
+  const std::int64_t col = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (col >= width) return;
+  T* const to = out + blockIdx.y * stride + col;
+  *to = from_float<T>(to_float(*to) + bias[col]);
+}
+
 // Features of a thread: their loads are under way together.
 constexpr int kSwigluEach = 4;
 template <class T>
@@ -151,6 +188,28 @@ void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorV
     } else {
       run(t, std::integral_constant<int, kMany>{});
     }
+  });
+}
+
+void head_norm(const TensorView& x, const TensorView& w, float eps, cudaStream_t stream) {
+  with_half(x.dtype, [&](auto t) {
+    using T = decltype(t);
+    const auto heads = static_cast<int>(x.shape[1]), d = static_cast<int>(x.shape[2]);
+    in_parts(x.shape[0], [&](std::int64_t first, std::int64_t rows) {
+      launch(head_norm_kernel<T>, dims(ceil_div(heads, kHeads), rows), dims(kThreads), 0, stream,
+             static_cast<T*>(x.data) + first * x.stride[0], x.stride[0], x.stride[1],
+             static_cast<const float*>(w.data), heads, d, eps);
+    });
+  });
+}
+
+void add_bias(const float* bias, const TensorView& out, cudaStream_t stream) {
+  with_float(out.dtype, [&](auto t) {
+    using T = decltype(t);
+    in_parts(out.shape[0], [&](std::int64_t first, std::int64_t rows) {
+      launch(add_bias_kernel<T>, grid_of(out.shape[1], rows), dims(kThreads), 0, stream, bias,
+             out.shape[1], static_cast<T*>(out.data) + first * out.stride[0], out.stride[0]);
+    });
   });
 }
 

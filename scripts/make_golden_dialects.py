@@ -58,6 +58,12 @@ def as_class(name, **fields):
     return config.to_dict()
 
 
+def version_4(architecture, **fields):
+    """config.json of an architecture of the base shape as transformers 4 wrote it."""
+    return {"architectures": [architecture + "ForCausalLM"], "model_type": architecture.lower(),
+            "rope_theta": 500.0, "torch_dtype": "float32"} | fields
+
+
 def edited(config):
     """The configuration of another architecture that says it were a Llama."""
     return config | {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
@@ -122,6 +128,18 @@ DIALECTS = {
     "factors that no Llama has": {"logits_scaling": 8.0, "final_logit_softcapping": 3.0},
     # Mistral without a window is a Llama by another name.
     "mistral as a llama": {"config": edited(as_class("Mistral", sliding_window=None))},
+    "mistral 4": version_4("Mistral", sliding_window=None),
+    "mistral 5": {"config": as_class("Mistral", sliding_window=None, head_dim=32)},
+    "qwen2 4": version_4("Qwen2", use_sliding_window=False, sliding_window=16, max_window_layers=1),
+    "qwen2 5": {"config": as_class("Qwen2")},
+    "qwen2, no ends": version_4("Qwen2", bos_token_id=..., eos_token_id=...),
+    "qwen2, yarn": version_4("Qwen2", rope_scaling=YARN, tie_word_embeddings=True),
+    "qwen3 4": version_4("Qwen3", head_dim=32, attention_bias=False, use_sliding_window=False,
+                         sliding_window=None, max_window_layers=2),
+    "qwen3 5": {"config": as_class("Qwen3", head_dim=16)},
+    "qwen3, heads that are not the hidden size": version_4(
+        "Qwen3", num_attention_heads=4, num_key_value_heads=2, head_dim=48,
+        tie_word_embeddings=True),
 
     "dynamic": {"refused": "UnsupportedConfig", **scaled({"rope_type": "dynamic", "factor": 2.0})},
     "longrope": {"refused": "UnsupportedConfig", **scaled({
@@ -147,9 +165,31 @@ DIALECTS = {
     "no architecture": {"refused": "InvalidConfig", "architectures": ...},
     "tied, another head stored": {"refused": "UnsupportedTensor", "tie_word_embeddings": True,
                                   "tensors": {"lm_head.weight": [VOCAB, HIDDEN]}},
-    "mistral": {"refused": "UnsupportedConfig", "config": as_class("Mistral", sliding_window=None)},
-    "qwen2": {"refused": "UnsupportedConfig", "config": as_class("Qwen2")},
-    "qwen3": {"refused": "UnsupportedConfig", "config": as_class("Qwen3", head_dim=16)},
+    "mistral, a window": {"refused": "UnsupportedConfig",
+                          **version_4("Mistral", sliding_window=4096)},
+    "mistral, the window of its class": {"refused": "UnsupportedConfig", **version_4("Mistral")},
+    "qwen2, a window": {"refused": "UnsupportedConfig",
+                        **version_4("Qwen2", use_sliding_window=True, sliding_window=16)},
+    "qwen2, layers with a window": {
+        "refused": "UnsupportedConfig",
+        **version_4("Qwen2", layer_types=["full_attention", "sliding_attention"])},
+    "qwen2, dual chunks": {
+        "refused": "UnsupportedConfig",
+        **version_4("Qwen2", dual_chunk_attention_config={"chunk_size": 262144})},
+    "qwen2, another model_type": {"refused": "UnsupportedConfig",
+                                  **version_4("Qwen2", model_type="llama")},
+    "qwen2, no key/value heads": {"refused": "InvalidConfig",
+                                  **version_4("Qwen2", num_key_value_heads=...)},
+    "qwen2, no biases": {"refused": "MissingTensor", **version_4("Qwen2"),
+                         "without": [f"model.layers.1.self_attn.{m}_proj.bias" for m in "qkv"]},
+    "qwen3, biases": {"refused": "UnsupportedConfig",
+                      **version_4("Qwen3", head_dim=16, attention_bias=True)},
+    "qwen3, no head_dim": {"refused": "InvalidConfig", **version_4("Qwen3")},
+    "qwen3, a layer with a window": {
+        "refused": "UnsupportedConfig",
+        **version_4("Qwen3", head_dim=16, layer_types=["sliding_attention", "full_attention"])},
+    "qwen3 of experts": {"refused": "UnsupportedConfig",
+                         **version_4("Qwen3", architectures=["Qwen3MoeForCausalLM"])},
     "gemma2": {"refused": "UnsupportedConfig", "config": as_class("Gemma2", head_dim=16)},
     "phi3": {"refused": "UnsupportedConfig", "config": as_class("Phi3")},
     "smollm3": {"refused": "UnsupportedConfig", "config": as_class("SmolLM3")},
@@ -192,7 +232,7 @@ def values(name, shape):
 
 
 def shapes(config):
-    """Those of a Llama of this configuration."""
+    """Those of a model of this configuration."""
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     heads = config["num_attention_heads"]
     dim = config.get("head_dim") or hidden // heads
@@ -210,6 +250,11 @@ def shapes(config):
                 p + "mlp.gate_proj.weight": [inner, hidden],
                 p + "mlp.up_proj.weight": [inner, hidden],
                 p + "mlp.down_proj.weight": [hidden, inner]}
+        if config["model_type"] == "qwen2":
+            out |= {p + f"self_attn.{m}_proj.bias": [rows]
+                    for m, rows in (("q", q), ("k", kv), ("v", kv))}
+        if config["model_type"] == "qwen3":
+            out |= {p + f"self_attn.{m}_norm.weight": [dim] for m in "qk"}
     if not config.get("tie_word_embeddings"):
         out["lm_head.weight"] = [config["vocab_size"], hidden]
     return out

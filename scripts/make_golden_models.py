@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes tests/golden: tiny random Llama checkpoints and the logits they must give.
+"""Makes tests/golden: tiny random checkpoints and the logits they must give.
 
 Two references, both in float64 on the weights as stored:
-- Hugging Face transformers (LlamaForCausalLM) reads the very files and gives the logits of every
+- Hugging Face transformers (AutoModelForCausalLM) reads the very files and gives the logits of every
   kind of RoPE but yarn. It keeps RMSNorm and the rotary angles in float32 whatever the dtype.
 - `forward` below, written from the architecture's definition, wholly in float64. It gives the
   logits of yarn, with the angles of the published Yarn-Llama-2-7b-128k modeling code, which differs
@@ -104,6 +104,36 @@ CASES = {
             "high_freq_factor": 4.0,
             "original_max_position_embeddings": 32,
         },
+        "torch_dtype": "bfloat16",
+    },
+    "mistral_bf16": {
+        "architectures": ["MistralForCausalLM"],
+        "model_type": "mistral",
+        "num_key_value_heads": 2,
+        "sliding_window": None,
+        "torch_dtype": "bfloat16",
+    },
+    "qwen2_bf16": {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "num_attention_heads": 6,
+        "num_key_value_heads": 3,
+        "head_dim": 16,
+        "rope_theta": 1e6,
+        "rms_norm_eps": 1e-6,
+        "torch_dtype": "bfloat16",
+    },
+    # Heads are wider than the hidden size.
+    "qwen3_tied_bf16": {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "num_attention_heads": 6,
+        "num_key_value_heads": 3,
+        "head_dim": 32,
+        "rope_theta": 1e6,
+        "rms_norm_eps": 1e-6,
+        "attention_bias": False,
+        "tie_word_embeddings": True,
         "torch_dtype": "bfloat16",
     },
 }
@@ -213,15 +243,21 @@ def forward(config, weights, tokens, dtype):
     cos, sin = (angles.cos() * factor).to(dtype), (angles.sin() * factor).to(dtype)
     x = w["model.embed_tokens.weight"][torch.tensor(tokens)]
 
-    def split_heads(y, heads):
-        return y.reshape(n, heads, dim).transpose(0, 1)
+    def heads_of(h, p, letter, heads):
+        """Product, bias and norm of what becomes q, k or v; [heads, tokens, dim]."""
+        y = h @ w[p + f"self_attn.{letter}_proj.weight"].T
+        bias, norm = p + f"self_attn.{letter}_proj.bias", p + f"self_attn.{letter}_norm.weight"
+        if bias in w:
+            y = y + w[bias]
+        y = y.reshape(n, heads, dim).transpose(0, 1)
+        return rms_norm(y, w[norm], eps) if norm in w else y
 
     for layer in range(config["num_hidden_layers"]):
         p = f"model.layers.{layer}."
         h = rms_norm(x, w[p + "input_layernorm.weight"], eps)
-        q = split_heads(h @ w[p + "self_attn.q_proj.weight"].T, config["num_attention_heads"])
-        k = split_heads(h @ w[p + "self_attn.k_proj.weight"].T, config["num_key_value_heads"])
-        v = split_heads(h @ w[p + "self_attn.v_proj.weight"].T, config["num_key_value_heads"])
+        q = heads_of(h, p, "q", config["num_attention_heads"])
+        k = heads_of(h, p, "k", config["num_key_value_heads"])
+        v = heads_of(h, p, "v", config["num_key_value_heads"])
         y = attend(rotate(q, cos, sin), rotate(k, cos, sin), v)
         x = x + y @ w[p + "self_attn.o_proj.weight"].T
         h = rms_norm(x, w[p + "post_attention_layernorm.weight"], eps)
@@ -243,8 +279,8 @@ def random_checkpoint(config, seed):
     def matrix(rows, cols, gain=1.0):
         return (torch.randn(rows, cols, generator=g) * gain / math.sqrt(cols)).to(dtype)
 
-    def norm():
-        return (1 + 0.2 * torch.randn(hidden, generator=g)).to(dtype)
+    def norm(n=hidden):
+        return (1 + 0.2 * torch.randn(n, generator=g)).to(dtype)
 
     weights = {"model.embed_tokens.weight": matrix(vocab, hidden, 2.0), "model.norm.weight": norm()}
     for layer in range(config["num_hidden_layers"]):
@@ -260,6 +296,11 @@ def random_checkpoint(config, seed):
             p + "mlp.up_proj.weight": matrix(inner, hidden),
             p + "mlp.down_proj.weight": matrix(hidden, inner),
         }
+        if config["model_type"] == "qwen2":  # biases as large as the products
+            weights |= {p + f"self_attn.{m}_proj.bias": torch.randn(n, generator=g).to(dtype)
+                        for m, n in (("q", q), ("k", kv), ("v", kv))}
+        if config["model_type"] == "qwen3":
+            weights |= {p + f"self_attn.{m}_norm.weight": norm(head_dim(config)) for m in "qk"}
     if not config["tie_word_embeddings"]:
         weights["lm_head.weight"] = matrix(vocab, hidden, 2.0)
     return weights
@@ -288,9 +329,9 @@ def load_checkpoint(folder):
 
 
 def transformers_logits(folder, tokens):
-    from transformers import LlamaForCausalLM
-    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float64,
-                                             attn_implementation="eager")
+    from transformers import AutoModelForCausalLM
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64,
+                                                 attn_implementation="eager")
     with torch.no_grad():
         return model(torch.tensor([tokens])).logits[0]
 

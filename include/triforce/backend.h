@@ -50,6 +50,7 @@ struct Matrix {
   Buffer storage;
   DType dtype = DType::kF32;
   std::int64_t rows = 0, cols = 0;  // out features, in features
+  Tensor bias = {};                 // [rows] f32; empty: none
 };
 
 // How K and V rows are stored. Nothing else knows their bytes.
@@ -345,8 +346,11 @@ class Backend {
   // out[T, D] = x * rsqrt(mean(x^2) + eps) * w; x f32, w[D] f32, out an activation or f32. out may
   // be x.
   void rms_norm(TensorView x, TensorView w, float eps, TensorView out);
-  // out[T, rows] (+)= x[T, cols] * w^T; out is an activation, or f32, to which alone it adds. With
-  // kThroughput the bits of a row may depend on T; here and in attention() alone.
+  // x[T, n, d] = x * rsqrt(mean(x^2) + eps) * w, the mean being over d: each of n heads by itself.
+  // x is an activation without gaps within a token; w[n, d] f32.
+  void head_norm(TensorView x, TensorView w, float eps);
+  // out[T, rows] (+)= x[T, cols] * w^T + w.bias; out is an activation, or f32, to which alone it
+  // adds. With kThroughput the bits of a row may depend on T; here and in attention() alone.
   void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
               RowPath path = RowPath::kInvariant);
   // Reads qkv[S T, (H + 2 Hkv) d], T rows for each of the sequences, for the KV heads of their
@@ -487,6 +491,7 @@ class Backend {
                                 double scale) = 0;
   virtual void do_embed(TensorView tokens, TensorView table, TensorView out) = 0;
   virtual void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) = 0;
+  virtual void do_head_norm(TensorView x, TensorView w, float eps) = 0;
   virtual void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
                          RowPath path) = 0;
   virtual void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope,

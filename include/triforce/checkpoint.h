@@ -29,11 +29,20 @@ constexpr auto names_of(RopeScaling::Kind /*any*/) {
   return std::array{"none", "linear", "yarn", "llama3"};
 }
 
+// Models that are a Llama but for what has_qkv_bias() and has_head_norms() say. Their sources are
+// the classes of transformers of these names.
+enum class Architecture : std::uint8_t { kLlama, kMistral, kQwen2, kQwen3 };
+constexpr auto names_of(Architecture /*any*/) {
+  return std::array{"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
+                    "Qwen3ForCausalLM"};
+}
+
 inline constexpr int kMaxLayers = 512;                    // of a configuration that is accepted
 inline constexpr std::int64_t kMaxConfigBytes = 1 << 20;  // of a config.json
 
 struct ModelConfig {
   std::string name;  // preset name or folder name, for reports
+  Architecture architecture = Architecture::kLlama;
   int layers = 0;
   std::int64_t hidden = 0, intermediate = 0, vocab = 0;
   int heads = 0, kv_heads = 0, head_dim = 0;
@@ -48,6 +57,11 @@ struct ModelConfig {
   // Notes tell a reader of results how the files were read, one line each.
   std::vector<std::string> notes;
 
+  // Products for q, k and v have a bias each.
+  bool has_qkv_bias() const { return architecture == Architecture::kQwen2; }
+  // Heads of q and of k are normalised before the rotary embedding.
+  bool has_head_norms() const { return architecture == Architecture::kQwen3; }
+
   // Tokens that the rotary embedding reaches: factor times the length before linear scaling or
   // YaRN, and at least max_position.
   std::int64_t positions() const;
@@ -55,8 +69,11 @@ struct ModelConfig {
   std::int64_t parameters() const;
   // Bytes of one token of KV cache at `dtype`: 2 layers kv_heads head_dim size.
   std::int64_t kv_bytes_per_token(DType dtype) const;
-  // Bytes of all weights at `dtype` (norms as f32). A tied embedding counts twice: the output head
-  // is held in a layout of its own.
+  // Elements of the biases and head norms of a layer as they are held, in f32: a norm for each
+  // head.
+  std::int64_t head_vectors() const;
+  // Bytes of all weights at `dtype` (norms and biases as f32). A tied embedding counts twice: the
+  // output head is held in a layout of its own.
   std::int64_t weight_bytes(DType dtype) const;
 };
 

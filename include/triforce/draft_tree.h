@@ -91,15 +91,4 @@ DraftTree read_draft_tree(const std::filesystem::path& path);
 std::string draft_tree_json(const DraftTree& tree, const std::optional<std::string>& note = {});
 std::string draft_tree_schema();  // data/schema/draft-tree.schema.json
 
-// Nodes of a drawn tree, in rising order, and the tree that they are.
-struct KeptNodes {
-  std::vector<std::int16_t> nodes;
-  DraftTree tree;
-};
-// The n most probable nodes (EAGLE-2, arXiv 2406.16858, section 4.2). probability: [nodes], that
-// of the path to each node; any rising function of it will do. A node counts for no more than its
-// parent and its earlier siblings, so that these are kept with it. Of equals the first are kept.
-// n in [1, drawn.nodes()].
-KeptNodes keep_most_probable(const DraftTree& drawn, std::span<const double> probability, int n);
-
 }  // namespace triforce

@@ -13,12 +13,13 @@ namespace triforce {
 
 // H, Hkv and F are those of the shard: LocalShape.
 struct LayerWeights {
-  Tensor attn_norm;  // [D] f32
-  Matrix qkv;        // [(H + 2 Hkv) d, D]: q rows, k rows, v rows
-  Matrix out;        // [D, H d]
-  Tensor ffn_norm;   // [D] f32
-  Matrix gate_up;    // [2 F, D]: gate rows, up rows
-  Matrix down;       // [D, F]
+  Tensor attn_norm;   // [D] f32
+  Matrix qkv;         // [(H + 2 Hkv) d, D]: q rows, k rows, v rows; with a bias of Qwen2's
+  Tensor head_norms;  // [(H + Hkv) d] f32, each head's own of q and k; empty: none
+  Matrix out;         // [D, H d]
+  Tensor ffn_norm;    // [D] f32
+  Matrix gate_up;     // [2 F, D]: gate rows, up rows
+  Matrix down;        // [D, F]
 };
 
 // cos and sin, [positions, d / 2] f32, of angle position * inv_freq, scaled as the published code

@@ -26,6 +26,8 @@ void fields(auto& v, RopeScaling& r) {
 void fields(auto& v, ModelConfig& c) {
   const auto none_below_0 = [](int id) { return id < 0 ? std::nullopt : std::optional(id); };
   v("name", c.name, "folder or preset");
+  v.derived("arch", std::string(to_string(c.architecture)),
+            "architecture, as config.json names it");
   v("layers", c.layers, "layers");
   v("hidden", c.hidden, "hidden size");
   v("intermediate", c.intermediate, "size between the two halves of an MLP");

@@ -110,8 +110,8 @@ std::optional<std::int64_t> kernels_of(const PlanReport& r, Pass pass) {
   const PlanInput& in = r.input;
   if (pass == kFullPass && near_layers(in) < in.target.layers) return std::nullopt;
   const bool drafts = spec_of(pass).net == Net::kDrafter;
-  const int layers = (drafts ? *in.draft : in.target).layers, ranks = drafts ? 1 : in.shard.size;
-  return pass_kernels(layers, ranks);
+  const ModelConfig& model = drafts ? *in.draft : in.target;
+  return pass_kernels(model.layers, drafts ? 1 : in.shard.size, model.has_head_norms());
 }
 
 std::optional<ModelInfo> draft_info(const PlanInput& in) {

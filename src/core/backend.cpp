@@ -257,7 +257,8 @@ void expect_matrix(std::int64_t rows, std::int64_t cols, DType dtype, unsigned t
 
 Matrix Backend::make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) {
   expect_matrix(rows, cols, dtype, stored(traits_));
-  return {Buffer(allocator(), do_matrix_bytes(rows, cols, dtype), place(), tag), dtype, rows, cols};
+  return {
+      Buffer(allocator(), do_matrix_bytes(rows, cols, dtype), place(), tag), dtype, rows, cols, {}};
 }
 
 std::int64_t Backend::matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const {
@@ -307,10 +308,18 @@ void Backend::rms_norm(TensorView x, TensorView w, float eps, TensorView out) {
   do_rms_norm(x, w, eps, out);
 }
 
+void Backend::head_norm(TensorView x, TensorView w, float eps) {
+  expect("head_norm: x", x, activations(traits_), {x.shape[0], x.shape[1], x.shape[2]});
+  expect("head_norm: w", w, kF32, {x.shape[1], x.shape[2]}, Gaps::kNone);
+  TF_CHECK(x.shape[2] <= traits_.max_head_dim, "head_norm: heads of {}", x.shape[2]);
+  do_head_norm(x, w, eps);
+}
+
 void Backend::linear(TensorView x, const Matrix& w, TensorView out, bool accumulate, RowPath path) {
   expect("linear: x", x, activations(traits_), {x.shape[0], w.cols});
   expect("linear: out", out, accumulate ? kF32 : activations(traits_) | kF32, {x.shape[0], w.rows});
   expect_apart("linear", x, out);
+  if (w.bias) expect("linear: bias", w.bias.view(), kF32, {w.rows}, Gaps::kNone);
   do_linear(x, w, out, accumulate, path);
 }
 

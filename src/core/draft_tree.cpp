@@ -110,31 +110,4 @@ std::string draft_tree_schema() {
                                     "The shape of a draft (a file of --draft-tree)");
 }
 
-KeptNodes keep_most_probable(const DraftTree& drawn, std::span<const double> probability, int n) {
-  const auto nodes = static_cast<std::size_t>(drawn.nodes());
-  TF_CHECK(probability.size() == nodes && n >= 1 && n <= drawn.nodes(), "{} of {}, {}", n, nodes,
-           probability.size());
-  std::vector<double> counts(probability.begin(), probability.end());
-  std::vector<std::int16_t> kept(nodes);
-  std::iota(kept.begin(), kept.end(), std::int16_t{0});
-  for (const std::int16_t i : kept) {
-    const int needed = drawn.rank(i) > 0 ? i - 1 : drawn.parent(i);
-    if (needed == DraftTree::kRoot) continue;
-    double& own = counts[static_cast<std::size_t>(i)];
-    own = std::min(own, counts[static_cast<std::size_t>(needed)]);
-  }
-  std::ranges::stable_sort(kept, std::ranges::greater{},
-                           [&](std::int16_t i) { return counts[static_cast<std::size_t>(i)]; });
-  kept.resize(static_cast<std::size_t>(n));
-  std::ranges::sort(kept);
-  std::vector<std::int16_t> place(nodes), parents;
-  for (const std::int16_t i : kept) {
-    place[static_cast<std::size_t>(i)] = static_cast<std::int16_t>(parents.size());
-    const int parent = drawn.parent(i);
-    parents.push_back(parent == DraftTree::kRoot ? static_cast<std::int16_t>(parent)
-                                                 : place[static_cast<std::size_t>(parent)]);
-  }
-  return {std::move(kept), DraftTree(std::move(parents))};
-}
-
 }  // namespace triforce

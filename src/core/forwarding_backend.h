@@ -61,6 +61,7 @@ class ForwardingBackend : public Backend {
   void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
     to_.rms_norm(x, w, eps, out);
   }
+  void do_head_norm(TensorView x, TensorView w, float eps) override { to_.head_norm(x, w, eps); }
   void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
                  RowPath path) override {
     to_.linear(x, w, out, accumulate, path);

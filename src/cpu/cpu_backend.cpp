@@ -77,9 +77,13 @@ class CpuBackend final : public HostBackend {
   void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
     cpu::rms_norm(workers_, x, w, eps, out);
   }
+  void do_head_norm(TensorView x, TensorView w, float eps) override {
+    cpu::head_norm(workers_, x, w, eps);
+  }
   void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
                  RowPath path) override {
     cpu::linear(workers_, gemm_, x, w, out, accumulate, path);
+    if (w.bias) cpu::add_bias(workers_, w.bias.view(), out);
   }
   void append_rows(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
                    const KvView& kv) override {

@@ -139,6 +139,23 @@ void rms_norm(const Workers& workers, TensorView x, TensorView w, float eps, Ten
   });
 }
 
+void head_norm(const Workers& workers, TensorView x, TensorView w, float eps) {
+  const std::int64_t heads = x.shape[1], d = x.shape[2];
+  const auto row = rms_row(workers.isa);
+  parallel_for(team_for(workers, x.numel()), x.shape[0] * heads, [&](std::int64_t i, int) {
+    float* const head = x.as<float>() + i / heads * x.stride[0] + i % heads * x.stride[1];
+    row(head, w.as<float>() + i % heads * d, d, eps, head);
+  });
+}
+
+void add_bias(const Workers& workers, TensorView bias, TensorView out) {
+  const std::int64_t n = bias.shape[0];
+  const auto row = add_parts_row(workers.isa);
+  parallel_for(team_for(workers, out.numel()), out.shape[0], [&](std::int64_t t, int) {
+    row(bias.as<float>(), n, 1, n, out.as<float>() + t * out.stride[0]);
+  });
+}
+
 void swiglu(const Workers& workers, TensorView gate_up, TensorView out) {
   const std::int64_t f = out.shape[1];
   const auto row = swiglu_row(workers.isa);

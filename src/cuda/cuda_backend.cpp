@@ -194,6 +194,9 @@ class CudaBackend final : public Backend, public DeviceQueue {
   void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
     kernels::rms_norm(x, w, eps, out, stream());
   }
+  void do_head_norm(TensorView x, TensorView w, float eps) override {
+    kernels::head_norm(x, w, eps, stream());
+  }
   void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
                  RowPath path) override;
   void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
@@ -404,6 +407,7 @@ void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool 
     kernels::unpack_rows(w, begin, part, stream());
     gemm_->run(x, part, out.slice(1, begin, rows), accumulate, stream());
   }
+  if (w.bias) kernels::add_bias(w.bias.view().as<const float>(), out, stream());
 }
 
 void CudaBackend::do_attention(TensorView q, std::span<const KvView> sequences,

@@ -17,9 +17,10 @@ std::int64_t stored_weight_bytes(const ModelConfig& c, const Shard& shard, const
   const std::int64_t layer = matrix(s.qkv_width(), c.hidden) + matrix(c.hidden, s.query_width()) +
                              matrix(2 * s.intermediate, c.hidden) +
                              matrix(c.hidden, s.intermediate);
-  const std::int64_t norms = (2 * std::int64_t{c.layers} + 1) * c.hidden * size_of(DType::kF32);
+  const std::int64_t vectors =
+      (2 * std::int64_t{c.layers} + 1) * c.hidden + c.layers * c.head_vectors() / shard.size;
   return c.layers * layer + matrix(c.vocab, c.hidden) + c.vocab * c.hidden * size_of(in.dtype) +
-         norms;
+         vectors * size_of(DType::kF32);
 }
 
 // Weights a pass reads: all but the embedding table, of which it reads one row a token. A tied

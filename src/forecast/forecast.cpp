@@ -18,7 +18,8 @@ double compute_ms(const MachineSpec& m, const PlanInput& in, Pass pass, std::int
   const int ranks = drafts ? 1 : in.shard.size;
   const bool gathers = ranks > 1;
   // As if all heads were near: what brings far ones takes far longer than their kernels.
-  const auto kernels = static_cast<double>(pass_kernels(model.layers, ranks));
+  const auto kernels =
+      static_cast<double>(pass_kernels(model.layers, ranks, model.has_head_norms()));
   const double gaps_ms = m.pass_overhead_ms + kernels * m.kernel_gap_ms +
                          (gathers ? model.layers * kGathersPerLayer * m.gather_ms : 0);
   return ms_of(bytes, m.gpu_gbs) + static_cast<double>(parts) * gaps_ms;

@@ -287,7 +287,7 @@ class CaseBuilder {
 ModelInfo model_info(const ModelConfig& config, DType dtype) {
   ModelInfo m;
   m.name = config.name;
-  m.arch = "LlamaForCausalLM";
+  m.arch = to_string(config.architecture);
   m.layers = config.layers;
   m.hidden = config.hidden;
   m.vocab = config.vocab;

@@ -73,6 +73,7 @@ std::vector<std::pair<std::string, std::string>> config_lines(const ModelConfig&
   const auto number = [](auto x) { return fmt::format("{}", x); };
   return {
       {"name", c.name},
+      {"architecture", to_string(c.architecture)},
       {"layers", number(c.layers)},
       {"hidden size", number(c.hidden)},
       {"intermediate size", number(c.intermediate)},

@@ -195,6 +195,13 @@ void LlamaModel::attend(int l, const Tile& tile, std::int64_t needed) {
   const RopeView rope = rope_.view();
   b_.rms_norm(x, w.attn_norm.view(), static_cast<float>(weights_.config.rms_norm_eps), h);
   b_.linear(h, w.qkv, qkv, false, path_);
+  if (w.head_norms) {
+    const std::int64_t heads = shape_.heads + shape_.kv_heads, d = shape_.head_dim;
+    TensorView q_and_k = make_view(qkv.data, qkv.dtype, {n, heads, d});
+    q_and_k.stride[0] = qkv.stride[0];
+    b_.head_norm(q_and_k, make_view(w.head_norms.view().data, DType::kF32, {heads, d}),
+                 static_cast<float>(weights_.config.rms_norm_eps));
+  }
   const bool with_mass = parts_->wants_mass(l);
   const std::int64_t rows = with_mass ? n : needed;  // the mass is of all queries
   const std::int64_t group = shape_.heads / shape_.kv_heads;

@@ -17,18 +17,25 @@ struct Part {
 Part describe(const ModelConfig& c, WeightPart part) {
   const std::int64_t q = std::int64_t{c.heads} * c.head_dim;
   const std::int64_t kv = std::int64_t{c.kv_heads} * c.head_dim;
-  const std::array<Part, 12> parts = {{{"model.embed_tokens", {c.vocab, c.hidden}},
-                                       {"model.norm", {c.hidden, 0}},
-                                       {"lm_head", {c.vocab, c.hidden}},
-                                       {"input_layernorm", {c.hidden, 0}},
-                                       {"self_attn.q_proj", {q, c.hidden}},
-                                       {"self_attn.k_proj", {kv, c.hidden}},
-                                       {"self_attn.v_proj", {kv, c.hidden}},
-                                       {"self_attn.o_proj", {c.hidden, q}},
-                                       {"post_attention_layernorm", {c.hidden, 0}},
-                                       {"mlp.gate_proj", {c.intermediate, c.hidden}},
-                                       {"mlp.up_proj", {c.intermediate, c.hidden}},
-                                       {"mlp.down_proj", {c.hidden, c.intermediate}}}};
+  const auto biases = [&](std::int64_t n) { return PartShape{c.has_qkv_bias() ? n : 0, 0}; };
+  const PartShape head_norm{c.has_head_norms() ? c.head_dim : 0, 0};
+  const std::array<Part, 17> parts = {{{"model.embed_tokens.weight", {c.vocab, c.hidden}},
+                                       {"model.norm.weight", {c.hidden, 0}},
+                                       {"lm_head.weight", {c.vocab, c.hidden}},
+                                       {"input_layernorm.weight", {c.hidden, 0}},
+                                       {"self_attn.q_proj.weight", {q, c.hidden}},
+                                       {"self_attn.k_proj.weight", {kv, c.hidden}},
+                                       {"self_attn.v_proj.weight", {kv, c.hidden}},
+                                       {"self_attn.o_proj.weight", {c.hidden, q}},
+                                       {"post_attention_layernorm.weight", {c.hidden, 0}},
+                                       {"mlp.gate_proj.weight", {c.intermediate, c.hidden}},
+                                       {"mlp.up_proj.weight", {c.intermediate, c.hidden}},
+                                       {"mlp.down_proj.weight", {c.hidden, c.intermediate}},
+                                       {"self_attn.q_proj.bias", biases(q)},
+                                       {"self_attn.k_proj.bias", biases(kv)},
+                                       {"self_attn.v_proj.bias", biases(kv)},
+                                       {"self_attn.q_norm.weight", head_norm},
+                                       {"self_attn.k_norm.weight", head_norm}}};
   return parts.at(static_cast<std::size_t>(part));
 }
 
@@ -39,19 +46,19 @@ PartShape part_shape(const ModelConfig& c, WeightPart part) { return describe(c,
 std::string part_name(const ModelConfig& c, WeightPart part, int layer) {
   if (part == WeightPart::kLmHead && c.tied_embeddings) part = WeightPart::kEmbed;
   const char* name = describe(c, part).name;
-  return part < WeightPart::kAttnNorm ? fmt::format("{}.weight", name)
-                                      : fmt::format("model.layers.{}.{}.weight", layer, name);
+  return part < WeightPart::kAttnNorm ? name : fmt::format("model.layers.{}.{}", layer, name);
 }
 
 std::vector<NamedShape> llama_tensors(const ModelConfig& c) {
   std::vector<NamedShape> out;
   const auto add = [&](WeightPart part, int layer) {
     const PartShape s = part_shape(c, part);
+    if (s.rows == 0) return;
     NamedShape& tensor = out.emplace_back(NamedShape{part_name(c, part, layer), {s.rows}});
     if (s.cols != 0) tensor.shape.push_back(s.cols);
   };
   constexpr auto kFirst = static_cast<int>(WeightPart::kAttnNorm);
-  constexpr auto kLast = static_cast<int>(WeightPart::kDown);
+  constexpr auto kLast = static_cast<int>(WeightPart::kKNorm);
   add(WeightPart::kEmbed, 0);
   for (int layer = 0; layer < c.layers; ++layer) {
     for (int part = kFirst; part <= kLast; ++part) add(static_cast<WeightPart>(part), layer);

@@ -10,7 +10,8 @@
 namespace triforce {
 
 // These are the tensors as they are published, before q, k, v and gate, up are stacked. Each layer
-// has those from kAttnNorm on. Random weights are drawn by this order.
+// has those from kAttnNorm on, if its architecture has them. Random weights are drawn by this
+// order.
 enum class WeightPart : std::uint8_t {
   kEmbed,
   kFinalNorm,
@@ -24,9 +25,14 @@ enum class WeightPart : std::uint8_t {
   kGate,
   kUp,
   kDown,
+  kQBias,
+  kKBias,
+  kVBias,
+  kQNorm,
+  kKNorm,
 };
 
-// [rows, cols], or [rows] with cols = 0 for a norm.
+// [rows, cols], or [rows] with cols = 0 for a norm or a bias; rows = 0: the architecture has none.
 struct PartShape {
   std::int64_t rows = 0, cols = 0;
 };

@@ -1,4 +1,5 @@
-// config.json of a Llama as Hugging Face transformers writes it, versions 4 and 5.
+// config.json of a Llama, and of what differs from it little, as Hugging Face transformers writes
+// it, versions 4 and 5.
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -26,22 +27,70 @@ bool boolean_or(const JsonView& root, const char* key, bool fallback) {
   return v ? v->boolean() : fallback;
 }
 
-void check_architecture(const JsonView& root) {
+constexpr std::array kArchitectures = {Architecture::kLlama, Architecture::kMistral,
+                                       Architecture::kQwen2, Architecture::kQwen3};
+constexpr std::string_view model_type_of(Architecture architecture) {
+  constexpr std::array<std::string_view, 4> kTypes = {"llama", "mistral", "qwen2", "qwen3"};
+  return kTypes.at(static_cast<std::size_t>(architecture));
+}
+
+Architecture read_architecture(const JsonView& root) {
   constexpr std::size_t kShown = 4;
   std::vector<std::string> names;
   for (const JsonView& name : root.at("architectures").items()) names.push_back(name.string());
-  if (names != std::vector<std::string>{"LlamaForCausalLM"}) {
-    std::string found;
-    for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) {
-      found += (i == 0 ? "" : ", ") + quote_text(names[i]);
+  for (const Architecture known : kArchitectures) {
+    if (names.size() != 1 || names.front() != to_string(known)) continue;
+    const std::string_view of_it = model_type_of(known);
+    const auto type = root.find_value("model_type");
+    if (type && type->string() != of_it) {
+      unsupported(*type, fmt::format("only \"{}\" is supported of {}", of_it, to_string(known)));
     }
-    throw_input("UnsupportedConfig",
-                "{}: architectures: only [\"LlamaForCausalLM\"] is supported, found [{}{}]",
-                root.source(), found, names.size() > kShown ? ", ..." : "");
+    return known;
   }
-  if (const auto type = root.find_value("model_type"); type && type->string() != "llama") {
-    unsupported(*type, "only \"llama\" is supported");
+  std::string supported, found;
+  for (const Architecture known : kArchitectures) {
+    supported += fmt::format("{}[\"{}\"]", supported.empty() ? "" : ", ", to_string(known));
   }
+  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) {
+    found += (i == 0 ? "" : ", ") + quote_text(names[i]);
+  }
+  throw_input("UnsupportedConfig", "{}: architectures: expected one of {}, found [{}{}]",
+              root.source(), supported, found, names.size() > kShown ? ", ..." : "");
+}
+
+// Attention over a part of the context, which no layer may have.
+void check_full_attention(const JsonView& root, Architecture architecture) {
+  switch (architecture) {
+    case Architecture::kLlama:  // reads none of these
+      return;
+    case Architecture::kMistral:
+      if (const auto window = root.find("sliding_window"); !window || !window->is_null()) {
+        throw_input("UnsupportedConfig",
+                    "{}: sliding_window: expected null, found {}: attention within a window is not "
+                    "supported",
+                    root.source(), window ? describe(window->value()) : "none, which means 4096");
+      }
+      return;
+    case Architecture::kQwen2:
+    case Architecture::kQwen3:
+      if (boolean_or(root, "use_sliding_window", false)) {
+        unsupported(root.at("use_sliding_window"), "attention within a window is not supported");
+      }
+      if (const auto chunks = root.find_value("dual_chunk_attention_config")) {
+        unsupported(*chunks, "dual chunk attention is not supported");
+      }
+      if (const auto types = root.find_value("layer_types")) {
+        for (const JsonView& type : types->items()) {
+          if (type.string() != "full_attention") {
+            unsupported(type, "only \"full_attention\" is supported");
+          }
+        }
+      }
+      return;
+  }
+}
+
+void check_layers(const JsonView& root, Architecture architecture) {
   if (const auto act = root.find_value("hidden_act"); act && act->string() != "silu") {
     unsupported(*act, "only \"silu\" is supported");
   }
@@ -53,16 +102,21 @@ void check_architecture(const JsonView& root) {
       unsupported(root.at(key), "linear layers with a bias are not supported");
     }
   }
+  check_full_attention(root, architecture);
 }
 
 void read_shape(const JsonView& root, ModelConfig& c) {
   c.hidden = root.at("hidden_size").integer(1, 65'536);
   c.layers = static_cast<int>(root.at("num_hidden_layers").integer(1, kMaxLayers));
   c.heads = static_cast<int>(root.at("num_attention_heads").integer(1, 1'024));
+  // What others than a Llama have where these keys are missing depends on their class.
+  const bool is_llama = c.architecture == Architecture::kLlama;
+  if (!is_llama) root.at("num_key_value_heads");
   c.kv_heads = static_cast<int>(integer_or(root, "num_key_value_heads", c.heads, 1, c.heads));
   if (c.heads % c.kv_heads != 0) {
     root.at("num_key_value_heads").fail(fmt::format("a divisor of {} heads", c.heads));
   }
+  if (c.has_head_norms()) root.at("head_dim");
   const auto explicit_dim = root.find_value("head_dim");
   if (!explicit_dim && c.hidden % c.heads != 0) {
     root.at("hidden_size").fail(fmt::format("a multiple of {} heads", c.heads));
@@ -100,12 +154,16 @@ std::vector<std::int32_t> read_eos(const JsonView& at, const ModelConfig& c) {
 }
 
 void read_ids(const JsonView& root, ModelConfig& c) {
+  if (c.architecture == Architecture::kQwen2 || c.architecture == Architecture::kQwen3) {
+    c.bos = -1;
+    c.eos.clear();
+  }
   if (const auto bos = root.find("bos_token_id")) c.bos = bos->is_null() ? -1 : read_id(*bos, c);
   if (const auto eos = root.find("eos_token_id")) c.eos = read_eos(*eos, c);
 }
 
-// Other architectures change by these keys what a layer computes. A Llama of transformers reads
-// none of them.
+// Other architectures change by these keys what a layer computes. Those that are read here are not
+// among them, or have been found to change nothing.
 constexpr std::string_view kForeignKeys[] = {"sliding_window",
                                              "layer_types",
                                              "attention_chunk_size",
@@ -161,7 +219,8 @@ void note_ignored_keys(const JsonView& root, ModelConfig& c) {
     c.notes.emplace_back("config.json: auto_map is ignored, no code of a checkpoint is run");
   }
   const auto use_window = root.find("use_sliding_window");
-  const bool no_window = use_window && is_neutral(use_window->value());
+  const bool no_window =
+      c.architecture != Architecture::kLlama || (use_window && is_neutral(use_window->value()));
   std::string keys;
   for (const std::string_view key : kForeignKeys) {
     const auto found = root.find(key);
@@ -170,8 +229,9 @@ void note_ignored_keys(const JsonView& root, ModelConfig& c) {
     keys += fmt::format("{}{} {}", keys.empty() ? "" : ", ", key, describe(found->value()));
   }
   if (keys.empty()) return;
-  c.notes.push_back(fmt::format(
-      "config.json: ignored, for no Llama of transformers reads them either: {}", keys));
+  c.notes.push_back(
+      fmt::format("config.json: ignored, for no {} of transformers reads them either: {}",
+                  to_string(c.architecture), keys));
 }
 
 DType read_dtype(const JsonView& root) {
@@ -199,7 +259,8 @@ ModelConfig parse_model_config(std::string_view json, const std::string& path) {
   const JsonValue value = parse_object(json, path);
   const JsonView root(value, path, "InvalidConfig");
   ModelConfig c;
-  check_architecture(root);
+  c.architecture = read_architecture(root);
+  check_layers(root, c.architecture);
   read_shape(root, c);
   read_rope(root, c);
   read_ids(root, c);
@@ -245,8 +306,17 @@ std::int64_t ModelConfig::positions() const {
 std::int64_t ModelConfig::parameters() const {
   const std::int64_t q = std::int64_t{heads} * head_dim;
   const std::int64_t kv = std::int64_t{kv_heads} * head_dim;
-  const std::int64_t layer = 2 * hidden + hidden * (2 * q + 2 * kv) + 3 * hidden * intermediate;
+  const std::int64_t of_heads =
+      (has_qkv_bias() ? q + 2 * kv : 0) + (has_head_norms() ? std::int64_t{2} * head_dim : 0);
+  const std::int64_t layer =
+      2 * hidden + of_heads + hidden * (2 * q + 2 * kv) + 3 * hidden * intermediate;
   return layers * layer + hidden + vocab * hidden * (tied_embeddings ? 1 : 2);
+}
+
+std::int64_t ModelConfig::head_vectors() const {
+  const int biased = has_qkv_bias() ? heads + 2 * kv_heads : 0;
+  const int normed = has_head_norms() ? heads + kv_heads : 0;
+  return std::int64_t{biased + normed} * head_dim;
 }
 
 std::int64_t ModelConfig::kv_bytes_per_token(DType dtype) const {
@@ -254,9 +324,12 @@ std::int64_t ModelConfig::kv_bytes_per_token(DType dtype) const {
 }
 
 std::int64_t ModelConfig::weight_bytes(DType dtype) const {
+  const std::int64_t q = std::int64_t{heads} * head_dim;
+  const std::int64_t kv = std::int64_t{kv_heads} * head_dim;
   const std::int64_t norms = (2 * std::int64_t{layers} + 1) * hidden;
-  const std::int64_t tied_head = tied_embeddings ? vocab * hidden : 0;
-  return (parameters() - norms + tied_head) * size_of(dtype) + norms * size_of(DType::kF32);
+  const std::int64_t matrices = layers * (hidden * (2 * q + 2 * kv) + 3 * hidden * intermediate);
+  return (matrices + 2 * vocab * hidden) * size_of(dtype) +
+         (norms + layers * head_vectors()) * size_of(DType::kF32);
 }
 
 }  // namespace triforce

@@ -30,7 +30,8 @@ constexpr std::int64_t kBlockBytes = 4 << 20;  // of f32, read and converted at 
 
 // Rows of a part of a whole model that build_weights() asks of its source at once: at most so many.
 std::int64_t block_rows(const PartShape& shape) {
-  const std::int64_t rows = kBlockBytes / (shape.cols * size_of(DType::kF32));
+  const std::int64_t rows =
+      kBlockBytes / (std::max<std::int64_t>(shape.cols, 1) * size_of(DType::kF32));
   return std::clamp<std::int64_t>(rows, 1, shape.rows);
 }
 
@@ -64,11 +65,15 @@ class ShardSource {
   Cut cut_of(WeightPart part) const {
     const PartShape whole = part_shape(c_, part);
     const Part rows{0, whole.rows}, cols{0, whole.cols};
+    if (whole.rows == 0) return {rows, cols};
     switch (part) {
       case WeightPart::kQ:
+      case WeightPart::kQBias:
         return {q_, cols};
       case WeightPart::kK:
       case WeightPart::kV:
+      case WeightPart::kKBias:
+      case WeightPart::kVBias:
         return {kv_, cols};
       case WeightPart::kOut:
         return {rows, q_};
@@ -99,12 +104,25 @@ class Builder {
         progress_(progress),
         total_(weight_bytes(config, shard, dtype)) {}
 
-  Tensor norm(WeightPart part, int layer = 0) {
-    const std::int64_t n = source_.shape(part).rows;
-    Tensor t(b_.allocator(), DType::kF32, {n}, b_.place(), tag_);
-    b_.upload(t.view(), source_.rows(part, layer, 0, n));
-    advance(t.view().bytes());
-    return t;
+  // A vector of these parts, one after the other, each so many times.
+  struct Times {
+    WeightPart part;
+    std::int64_t times = 1;
+  };
+  Tensor vectors(std::initializer_list<Times> parts, int layer) {
+    std::int64_t n = 0, at = 0;
+    for (const Times& p : parts) n += source_.shape(p.part).rows * p.times;
+    if (n == 0) return {};
+    Tensor all(b_.allocator(), DType::kF32, {n}, b_.place(), tag_);
+    for (const Times& p : parts) {
+      const std::int64_t each = source_.shape(p.part).rows;
+      const TensorView values = source_.rows(p.part, layer, 0, each);
+      for (std::int64_t i = 0; i < p.times; ++i, at += each) {
+        b_.upload(all.view().rows(at, each), values);
+      }
+    }
+    advance(all.view().bytes());
+    return all;
   }
 
   // The parts, one above the other.
@@ -172,14 +190,18 @@ ModelWeights build_weights(Backend& backend, const ModelConfig& config, DType dt
   w.layers.reserve(static_cast<std::size_t>(config.layers));
   for (int l = 0; l < config.layers; ++l) {
     LayerWeights& layer = w.layers.emplace_back();
-    layer.attn_norm = build.norm(WeightPart::kAttnNorm, l);
+    layer.attn_norm = build.vectors({{WeightPart::kAttnNorm}}, l);
     layer.qkv = build.matrix({WeightPart::kQ, WeightPart::kK, WeightPart::kV}, l);
+    layer.qkv.bias =
+        build.vectors({{WeightPart::kQBias}, {WeightPart::kKBias}, {WeightPart::kVBias}}, l);
+    layer.head_norms = build.vectors(
+        {{WeightPart::kQNorm, w.shape().heads}, {WeightPart::kKNorm, w.shape().kv_heads}}, l);
     layer.out = build.matrix({WeightPart::kOut}, l);
-    layer.ffn_norm = build.norm(WeightPart::kFfnNorm, l);
+    layer.ffn_norm = build.vectors({{WeightPart::kFfnNorm}}, l);
     layer.gate_up = build.matrix({WeightPart::kGate, WeightPart::kUp}, l);
     layer.down = build.matrix({WeightPart::kDown}, l);
   }
-  w.final_norm = build.norm(WeightPart::kFinalNorm);
+  w.final_norm = build.vectors({{WeightPart::kFinalNorm}}, 0);
   // Tied or not, logits need the matrix in the backend's own layout.
   w.lm_head = build.matrix({WeightPart::kLmHead});
   return w;
@@ -262,6 +284,9 @@ class CheckpointSource final : public WeightSource {
   Open open_;
 };
 
+// Of random biases: a tenth of what the products are that they are added to.
+constexpr double kBiasDeviation = 0.1;
+
 class RandomSource final : public WeightSource {
  public:
   RandomSource(Backend& backend, const ModelConfig& config, std::uint64_t seed)
@@ -275,14 +300,23 @@ class RandomSource final : public WeightSource {
 
   TensorView rows(WeightPart part, int layer, std::int64_t begin, std::int64_t n) override {
     const PartShape shape = part_shape(c_, part);
-    if (shape.cols == 0) {
+    const bool is_bias = part >= WeightPart::kQBias && part <= WeightPart::kVBias;
+    if (shape.cols == 0 && !is_bias) {
       ones_.assign(static_cast<std::size_t>(n), 1.0F);
       return make_view(ones_.data(), DType::kF32, {n});
     }
     if (part == WeightPart::kLmHead && c_.tied_embeddings) part = WeightPart::kEmbed;
-    // One counter per tensor: parts of a layer follow each other, those outside are layer 0's.
-    constexpr std::uint32_t kParts = static_cast<std::uint32_t>(WeightPart::kDown) + 1;
-    key_.round = static_cast<std::uint32_t>(layer) * kParts + static_cast<std::uint32_t>(part);
+    // One counter per tensor: matrices of a layer follow each other, those outside are layer 0's.
+    // Biases come after all of them.
+    constexpr std::uint32_t kParts = static_cast<std::uint32_t>(WeightPart::kQBias);
+    const std::uint32_t first = is_bias ? kMaxLayers * kParts : 0;
+    key_.round =
+        first + static_cast<std::uint32_t>(layer) * kParts + static_cast<std::uint32_t>(part);
+    if (is_bias) {
+      const TensorView out = make_view(values_.view().data, DType::kF32, {n});
+      b_.random_values(out, key_, begin, kBiasDeviation);
+      return out;
+    }
     TF_CHECK((begin + n) * shape.cols / 4 <= std::numeric_limits<std::uint32_t>::max(),
              "tensor of {} elements", (begin + n) * shape.cols);
     const TensorView out = make_view(values_.view().data, DType::kF32, {n, shape.cols});

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "triforce/checkpoint.h"
 #include "triforce/compare.h"
 #include "triforce/decode.h"
 #include "triforce/host_attention.h"
@@ -49,6 +50,7 @@ struct RunConfig {
   // Models. An empty name means the built-in one; otherwise a folder or the name of a preset.
   std::string target, draft;
   bool target_implied = false;  // `target` was not given: it is what default_target() said
+  std::optional<RopeScaling> rope_scaling;  // of the target; nullopt: that of its config.json
   // A preset or the path of a config.json whose weights are made in memory; empty: not random.
   std::string random_weights, random_draft;
   std::optional<DType> dtype;  // nullopt: bf16 where the processor computes with it, else f32

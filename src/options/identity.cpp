@@ -107,8 +107,9 @@ std::string case_key_of(const CaseResult& c, const ResultContext& context,
   for (const auto& [name, value] : c.params) {
     const Option* o = find_option(kRun, name);
     if (o == nullptr || !decides(o->role, spec) || left_out.contains(name)) continue;
-    // Cases that are older than trees have none either.
-    if ((name == "tree" || name == "inner_tree") && !is_given(c.params, name)) continue;
+    // Cases that are older than these options have none either.
+    const bool is_newer = name == "tree" || name == "inner_tree" || name == "rope_scaling";
+    if (is_newer && !is_given(c.params, name)) continue;
     if (name == "tree" && c.tuning) {  // of auto the tree that was chosen; a chain is its gamma
       const auto& tree = c.tuning->chosen.tree;
       if (tree) key.add(name, parents_text(*tree));

@@ -162,6 +162,14 @@ ModelPair choose_models(const RunConfig& config, bool want_draft) {
     pair.target.config.name = "built-in target";
   }
   check_on_chip(config, pair.target.config);
+  if (config.rope_scaling) {
+    RopeScaling& own = pair.target.config.rope;
+    if (own.kind != RopeScaling::Kind::kNone) {
+      throw_usage("--rope-scaling: expected a model without a scaling of its own, found {} of {}",
+                  to_string(own.kind), pair.target.config.name);
+    }
+    own = *config.rope_scaling;
+  }
   if (pair.target.config.bos < 0) {
     pair.target.notes.emplace_back("config.json: bos_token_id is null: prompts begin without one");
   }
@@ -219,6 +227,7 @@ ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype
   const Checkpoint checkpoint = Checkpoint::open(choice.folder);
   ModelWeights weights = load_weights(backend, checkpoint, dtype, tag, progress, shard);
   weights.config.name = choice.config.name;
+  weights.config.rope = choice.config.rope;  // --rope-scaling
   return weights;
 }
 

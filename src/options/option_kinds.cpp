@@ -63,6 +63,37 @@ OptionValue rebuild_policy() {
           true};
 }
 
+OptionValue rope_scaling() {
+  constexpr double kMaxFactor = 1e6;
+  constexpr std::int64_t kMaxLength = 16'777'216;
+  return {fmt::format("yarn:FACTOR:LENGTH, a number from 1 to {:g} and an integer in 1..{}",
+                      kMaxFactor, kMaxLength),
+          [](RunConfig& c, std::string_view text) {
+            c.rope_scaling.reset();
+            if (!text.starts_with("yarn:")) return false;
+            text.remove_prefix(5);
+            const std::size_t colon = text.find(':');
+            if (colon == std::string_view::npos) return false;
+            const auto factor = parse_real(text.substr(0, colon));
+            const auto length = parse_integer(text.substr(colon + 1));
+            if (!factor || !(*factor >= 1 && *factor <= kMaxFactor) || !length || *length < 1 ||
+                *length > kMaxLength) {
+              return false;
+            }
+            RopeScaling& scaling = c.rope_scaling.emplace();
+            scaling.kind = RopeScaling::Kind::kYarn;
+            scaling.factor = *factor;
+            scaling.original_max_position = *length;
+            return true;
+          },
+          [](const RunConfig& c) -> ParamValue {
+            if (!c.rope_scaling) return std::monostate{};
+            return fmt::format("yarn:{}:{}", c.rope_scaling->factor,
+                               c.rope_scaling->original_max_position);
+          },
+          true};
+}
+
 OptionValue device_name() {
   return {"auto, cpu, cuda or cuda:N",
           [](RunConfig& c, std::string_view text) {

@@ -209,6 +209,7 @@ OptionValue device_name();
 OptionValue byte_count();
 OptionValue acceptance_rates();
 OptionValue records();
+OptionValue rope_scaling();
 OptionValue sweep_slice();
 OptionValue journal_files();
 

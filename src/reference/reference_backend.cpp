@@ -203,6 +203,18 @@ void ReferenceBackend::do_rms_norm(TensorView x, TensorView w, float eps, Tensor
   }
 }
 
+void ReferenceBackend::do_head_norm(TensorView x, TensorView w, float eps) {
+  for (std::int64_t t = 0; t < x.shape[0]; ++t) {
+    const TensorView token = x.rows(t, 1);
+    TensorView heads = make_view(token.data, x.dtype, {x.shape[1], x.shape[2]});
+    heads.stride[0] = x.stride[1];
+    for (std::int64_t h = 0; h < x.shape[1]; ++h) {
+      const TensorView head = heads.rows(h, 1);
+      do_rms_norm(head, make_view(w.rows(h, 1).data, w.dtype, {x.shape[2]}), eps, head);
+    }
+  }
+}
+
 void ReferenceBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
                                  RowPath /*path*/) {
   std::vector<double> in(static_cast<std::size_t>(w.cols));
@@ -217,6 +229,7 @@ void ReferenceBackend::do_linear(TensorView x, const Matrix& w, TensorView out, 
       for (std::int64_t j = 0; j < w.cols; ++j) {
         sum += in[static_cast<std::size_t>(j)] * load(w.storage.data(), w.dtype, i * w.cols + j);
       }
+      if (w.bias) sum += static_cast<double>(w.bias.view().as<float>()[i]);
       set(out, t, i, accumulate ? at(out, t, i) + sum : sum);
     }
   }

@@ -31,6 +31,7 @@ class ReferenceBackend : public HostBackend {
                         double scale) override;
   void do_embed(TensorView tokens, TensorView table, TensorView out) override;
   void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override;
+  void do_head_norm(TensorView x, TensorView w, float eps) override;
   void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
                  RowPath path) override;
   void append_rows(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,

@@ -9,7 +9,7 @@ namespace triforce::selftest {
 
 namespace {
 
-constexpr std::int64_t kRows = kMostExactRows, kOut = 75, kIn = 608;
+constexpr std::int64_t kRows = kMostExactRows, kOut = 75, kIn = 608, kHeads = 19;
 // About the sizes of kernels' tiles and blocks.
 constexpr std::int64_t kRowCounts[] = {1, 2, 7, 8, 9, 16, 17, 24, 25, 31, 32, 33, 64, 65, 127, 128};
 // Of products, whose kernels are of other numbers of rows.
@@ -49,6 +49,7 @@ void check_products_and_attention(Backend& tested, const Sizes& s, const Emit& e
     Floats w = normal_values(kOut * kIn, 21);
     Matrix m = tested.make_matrix(kOut, kIn, dtype, MemTag::kTargetWeights);
     tested.set_rows(m, 0, host_view(w, {kOut, kIn}));
+    m.bias = tensor_of(tested, DType::kF32, {kOut}, normal_values(kOut, 29));
     const Tensor x = activations(tested, {kRows, kIn}, normal_values(kRows * kIn, 22));
     check(fmt::format("linear, {} weights", to_string(dtype)), Part::kFirst, kProductRows, emit,
           [&](std::int64_t begin, std::int64_t n) {
@@ -245,6 +246,15 @@ void check_rows(Backend& tested, const Sizes& s, const Emit& emit) {
   check("rms_norm", Part::kFirst, kRowCounts, emit, [&](std::int64_t begin, std::int64_t n) {
     const Tensor out = make_tensor(tested, tested.activation_dtype(), {n, 2 * kIn});
     tested.rms_norm(residual.view().rows(begin, n), w.view(), 1e-5F, out.view());
+    return floats_of(tested, out.view());
+  });
+  const Tensor head_weights =
+      tensor_of(tested, DType::kF32, {kHeads, kIn / kHeads}, normal_values(kIn, 25));
+  check("head_norm", Part::kFirst, kRowCounts, emit, [&](std::int64_t begin, std::int64_t n) {
+    const Tensor out =
+        activations(tested, {n, kHeads, kIn / kHeads},
+                    Floats(values.begin() + begin * kIn, values.begin() + (begin + n) * kIn));
+    tested.head_norm(out.view(), head_weights.view(), 1e-5F);
     return floats_of(tested, out.view());
   });
   check("swiglu", Part::kFirst, kRowCounts, emit, [&](std::int64_t begin, std::int64_t n) {

@@ -46,11 +46,16 @@ void check_exact_linear(Backend& tested, DType dtype, const Emit& emit) {
   for (const auto& [out, in] : kSizes) {
     constexpr std::int64_t kMaxRows = 70;
     const Floats w = eighths(out * in, 1), x = eighths(kMaxRows * in, 2);
-    const Matrix m = matrix_of(tested, dtype, w, out, in);
+    Matrix m = matrix_of(tested, dtype, w, out, in);
+    Floats bias(static_cast<std::size_t>(out), 0.0F);
+    if (in % 2 == 0) {  // half of the sizes
+      bias = eighths(out, 3);
+      m.bias = tensor_of(tested, DType::kF32, {out}, bias);
+    }
     Floats products(static_cast<std::size_t>(kMaxRows * out));
     for (std::int64_t r = 0; r < kMaxRows; ++r) {
       for (std::int64_t o = 0; o < out; ++o) {
-        float sum = 0;
+        float sum = bias[static_cast<std::size_t>(o)];
         for (std::int64_t k = 0; k < in; ++k) {
           sum += x[static_cast<std::size_t>(r * in + k)] * w[static_cast<std::size_t>(o * in + k)];
         }
@@ -233,6 +238,39 @@ void check_rms_norm(Backend& tested, Backend& oracle, const Conformance& c, cons
   emit(worst.check());
 }
 
+void check_head_norm(Backend& tested, Backend& oracle, const Conformance& c, const Emit& emit) {
+  Worst worst("head_norm");
+  constexpr int kLanes = 32;  // of a head there are no more partial sums
+  const Backend::Traits& traits = tested.traits();
+  for (const std::int64_t d : {16, 48, 64, 80, 128, 256}) {
+    if (d % traits.head_dim_step != 0 || d > traits.max_head_dim) continue;
+    for (const std::int64_t heads : {1, 9}) {
+      const std::int64_t rows = heads == 1 ? 1 : 3;
+      const std::int64_t width = heads * d;
+      const Floats x = as_held(tested, normal_values(rows * width, 4, 5)),
+                   weights = normal_values(width, 5);
+      const auto run = [&](Backend& b) {
+        const Strided out = strided_input(b, b.activation_dtype(), rows, width, x);
+        const Tensor w = tensor_of(b, DType::kF32, {heads, d}, weights);
+        TensorView view = make_view(out.view().data, b.activation_dtype(), {rows, heads, d});
+        view.stride[0] = out.view().stride[0];
+        b.head_norm(view, w.view(), 1e-5F);
+        return out.values();
+      };
+      const Floats want = run(oracle), got = run(tested);
+      const double relative =
+          (static_cast<double>(d) / (2 * std::min(c.norm_sums, kLanes)) + c.norm_steps) * kEps +
+          rounding_of(tested.activation_dtype());
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        worst.see(
+            got[i], want[i],
+            relative * std::abs(as_double(want[i])) + underflow_of(tested.activation_dtype()));
+      }
+    }
+  }
+  emit(worst.check());
+}
+
 void check_swiglu(Backend& tested, Backend& oracle, const Emit& emit) {
   Worst worst("swiglu"), ends("swiglu, ends of the range");
   const DType type = tested.activation_dtype();
@@ -379,6 +417,7 @@ void check_row_wise_ops(Backend& tested, Backend& oracle, const Conformance& c, 
   check_embed(tested, oracle, emit);
   check_random_values(tested, oracle, emit);
   check_rms_norm(tested, oracle, c, emit);
+  check_head_norm(tested, oracle, c, emit);
   check_swiglu(tested, oracle, emit);
   check_clear(tested, emit);
   check_add_parts(tested, emit);

@@ -107,6 +107,16 @@ TEST_P(Preconditions, RmsNorm) {
   refused("x in place at another stride", [&] { b_->rms_norm(shifted, w, 1e-5F, wide); });
 }
 
+TEST_P(Preconditions, HeadNorm) {
+  op_ = "head_norm";
+  const TensorView x = tensor(act_, {kRows, kHeads, kDim}), w = tensor(DType::kF32, {kHeads, kDim});
+  b_->head_norm(x, w, 1e-5F);
+  tensor_refused(
+      "x", x, [&](const TensorView& v) { b_->head_norm(v, w, 1e-5F); }, Rows::kFree);
+  foreign_refused("x", x, [&](const TensorView& v) { b_->head_norm(v, w, 1e-5F); });
+  tensor_refused("w", w, [&](const TensorView& v) { b_->head_norm(x, v, 1e-5F); });
+}
+
 TEST_P(Preconditions, Linear) {
   op_ = "linear";
   const Matrix w = matrix(32, kWidth);
@@ -122,6 +132,9 @@ TEST_P(Preconditions, Linear) {
   foreign_refused("out", out, [&](const TensorView& v) { b_->linear(x, w, v, false); });
   TensorView halves = sum;
   halves.dtype = DType::kF16;
+  Matrix biased = matrix(32, kWidth);
+  biased.bias = Tensor(b_->allocator(), DType::kF32, {31}, b_->place(), MemTag::kTargetWeights);
+  refused("a bias too short", [&] { b_->linear(x, biased, out, false); });
   refused("a sum in f16", [&] { b_->linear(x, w, halves, true); });
   const Matrix square = matrix(kWidth, kWidth);
   refused("x as out", [&] { b_->linear(x, square, x, false); });

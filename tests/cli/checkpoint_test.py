@@ -84,6 +84,39 @@ class CheckpointTest(ProgramTest):
         self.assertIn(note, strict_json(self.run_program("inspect", target, "-o", "json").out)["warnings"])
 
 
+class RopeScaling(CheckpointTest):
+    SCALING = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64}
+
+    def tokens(self, target, **options):
+        case = self.run_cases(target, method="ar", record="tokens", **options)[0]
+        return case["output"]["prompts"][0]["tokens"], case["case_id"]
+
+    def test_an_option_says_what_config_json_would(self):
+        plain = self.model("plain", max_position_embeddings=64)
+        scaled = self.model("scaled", max_position_embeddings=64, rope_scaling=self.SCALING)
+        refused = self.fails(2, "run", *self.options(plain), says="64")
+        self.assertIn("positions", refused)
+        longer = self.model("longer", max_position_embeddings=512)
+        option = {"rope-scaling": "yarn:8:64"}
+        tokens, with_option = self.tokens(longer, **option)
+        self.assertEqual(self.tokens(plain, **option)[0], tokens)
+        self.assertEqual(self.tokens(scaled)[0], tokens)
+        other, without = self.tokens(longer)
+        self.assertNotEqual(other, tokens)
+        self.assertNotEqual(with_option, without)
+        plan = strict_json(self.run_program("plan", *self.options(plain, **option)).out)
+        self.assertEqual(dict(plan["params"])["rope_scaling"], "yarn:8:64")
+
+    def test_what_is_no_scaling_or_stands_beside_another(self):
+        scaled = self.model("scaled", max_position_embeddings=512, rope_scaling=self.SCALING)
+        self.fails(2, "run", *self.options(scaled, **{"rope-scaling": "yarn:8:64"}),
+                   says=["--rope-scaling", "without a scaling of its own", "found yarn"])
+        plain = self.model("plain")
+        for text in ["yarn", "yarn:4", "yarn:.5:64", "yarn:4:0", "linear:4:64", "yarn:4:64:1", ""]:
+            self.fails(2, "run", *self.options(plain, **{"rope-scaling": text}),
+                       says=["--rope-scaling", "yarn:FACTOR:LENGTH"])
+
+
 class Tensors(CheckpointTest):
     def test_harmless_ones_are_noted_by_every_command(self):
         buffer = "model.layers.0.self_attn.rotary_emb.inv_freq"
@@ -117,7 +150,7 @@ class Tensors(CheckpointTest):
 
 class Config(CheckpointTest):
     def test_notes_reach_every_command(self):
-        self.expect_note("config.json: ignored, for no Llama of transformers reads them either: "
+        self.expect_note("config.json: ignored, for no LlamaForCausalLM of transformers reads them either: "
                          "sliding_window 64", self.model("window", sliding_window=64))
         self.expect_note(
             "config.json: rope_scaling.factor 8 is used, though max_position_embeddings / "

@@ -115,9 +115,10 @@ const std::vector<Call>& products() {
       {"linear",
        [](Memory& m) {
          for (const std::int64_t rows : {1, 9, 17, 25, 41, 70, 90, 100}) {
-           const PackedMatrix w = m.matrix(40, 72);
+           PackedMatrix w = m.matrix(40, 72);
            const TensorView x = m.half({rows, 72});
            linear(x, w, m.f32({rows, 40}), rows == 9, nullptr);
+           w.bias = m.f32({40}).as<const float>();
            linear(x, w, m.half({rows, 40}), false, nullptr);
          }
        }},
@@ -152,6 +153,9 @@ const std::vector<Call>& products() {
          embed(m.ints({4, 0, 6}), m.half({7, 300}), x, nullptr);
          rms_norm(x, m.f32({300}), 1e-5F, x, nullptr);
          rms_norm(m.f32({2, 1500}), m.f32({1500}), 1e-5F, m.half({2, 1500}), nullptr);
+         head_norm(m.half({3, 9, 80}), m.f32({9, 80}), 1e-5F, nullptr);
+         add_bias(m.f32({300}).as<const float>(), x, nullptr);
+         add_bias(m.f32({40}).as<const float>(), m.half({3, 40}), nullptr);
          swiglu(m.half({3, 80}), m.half({3, 40}), nullptr);
          add_parts(m.f32({3, 3, 300}), x, nullptr);
          convert(x, m.half({3, 300}), nullptr);

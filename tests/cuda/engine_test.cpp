@@ -287,6 +287,12 @@ class RoundingBackend final : public ForwardingBackend {
     ForwardingBackend::do_rms_norm(x, w, eps, out);
     round(out);
   }
+  void do_head_norm(TensorView x, TensorView w, float eps) override {
+    ForwardingBackend::do_head_norm(x, w, eps);
+    for (std::int64_t t = 0; t < x.shape[0]; ++t) {
+      round(make_view(x.rows(t, 1).data, x.dtype, {x.shape[1] * x.shape[2]}));
+    }
+  }
   void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
                  RowPath path) override {
     ForwardingBackend::do_linear(x, w, out, accumulate, path);
@@ -319,8 +325,10 @@ class RoundingBackend final : public ForwardingBackend {
 };
 
 // The probs of every next token: of a prompt of prefill length, then of passes of 1, 7 and 32 rows.
-std::vector<float> probs_of(Backend& b, DType dtype, std::int64_t prompt) {
-  const ToyPair pair = toy_pair(b, dtype);
+std::vector<float> probs_of(Backend& b, DType dtype, std::int64_t prompt, Architecture of) {
+  ModelConfig config = tiny("toy-target", 2, 2);
+  config.architecture = of;
+  const ToyPair pair = {b, dtype, config, tiny("toy-draft", 1, 1)};
   const ModelConfig& c = pair.target.config;
   FullCache cache(b, c.layers, c.kv_heads, c.head_dim, kPositions, prompt, dtype);
   LlamaModel model(b, pair.target, kPositions, prompt, kMaxBatchInvariantRows);
@@ -356,14 +364,17 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
 TEST_P(CudaEngineTest, ProbsAreTheOraclesUpToRounding) {
   const std::unique_ptr<Backend> device = open(), oracle = make_reference_backend();
   RoundingBackend rounding(*oracle, GetParam());
-  const std::vector<float> exact = probs_of(*oracle, GetParam(), 77);
-  const std::vector<float> rounded = probs_of(rounding, GetParam(), 77);
-  const std::vector<float> got = probs_of(*device, GetParam(), 77);
-  ASSERT_EQ(got.size(), exact.size());
-  const double tolerance = 2 * largest_difference(exact, rounded);
-  EXPECT_GT(tolerance, 0);
-  EXPECT_LT(tolerance, 0.05);  // a mistake in an operation moves probs by more
-  EXPECT_LE(largest_difference(exact, got), tolerance);
+  for (const Architecture of : {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3}) {
+    SCOPED_TRACE(to_string(of));
+    const std::vector<float> exact = probs_of(*oracle, GetParam(), 77, of);
+    const std::vector<float> rounded = probs_of(rounding, GetParam(), 77, of);
+    const std::vector<float> got = probs_of(*device, GetParam(), 77, of);
+    ASSERT_EQ(got.size(), exact.size());
+    const double tolerance = 2 * largest_difference(exact, rounded);
+    EXPECT_GT(tolerance, 0);
+    EXPECT_LT(tolerance, 0.05);  // a mistake in an operation moves probs by more
+    EXPECT_LE(largest_difference(exact, got), tolerance);
+  }
 }
 
 // Attention of some or all far heads by the host: every method's stream is that of the baseline of

@@ -116,7 +116,8 @@ TEST_P(FusedStepsTest, RotationAndAppendInSeveralPlaces) {
   constexpr int kHeads = 6, kKvHeads = 3, kGroup = kHeads / kKvHeads, kDim = 64;
   constexpr std::int64_t kWidth = (kHeads + 2 * kKvHeads) * kDim, kHidden = 40, kRoom = 48;
   const Tensor w = filled(DType::kF32, {kHidden}, 2);
-  const Matrix m = matrix(kWidth, kHidden, 3);
+  Matrix m = matrix(kWidth, kHidden, 3);
+  m.bias = filled(DType::kF32, {kWidth}, 9);
   const Tensor cos = filled(DType::kF32, {kRoom, kDim / 2}, 4);
   const Tensor sin = filled(DType::kF32, {kRoom, kDim / 2}, 5);
   struct Case {

@@ -19,15 +19,17 @@ using RecordedPassTest = DeviceTest;
 
 // A model of sizes as real ones have them, but for their size.
 struct Passes {
-  explicit Passes(Backend& b, Communicator* ranks = nullptr, std::int64_t intermediate = 64)
-      : config(model_config(intermediate)),
+  explicit Passes(Backend& b, Communicator* ranks = nullptr, std::int64_t intermediate = 64,
+                  Architecture architecture = Architecture::kLlama)
+      : config(model_config(intermediate, architecture)),
         weights(random_weights(b, config, b.activation_dtype(), 3, MemTag::kTargetWeights, {},
                                ranks == nullptr ? Shard{} : ranks->shard())),
         model(b, weights, 128, 32, 32, ranks),
         cache(b, config.layers, weights.shape().kv_heads, config.head_dim, 128, 32, weights.dtype) {
   }
-  static ModelConfig model_config(std::int64_t intermediate) {
+  static ModelConfig model_config(std::int64_t intermediate, Architecture architecture) {
     ModelConfig c = toy_config("toy", 2, 4, 2, 64, 61);
+    c.architecture = architecture;
     c.hidden = 40;
     c.intermediate = intermediate;
     return c;
@@ -67,6 +69,19 @@ TEST_P(RecordedPassTest, ARecordedPassIsAsManyKernelsAsPlansCount) {
         << rows;
   }
   EXPECT_EQ(pass_kernels(32), 227);
+}
+
+// A bias is added where products are stored; norms of heads keep two kernels from being one.
+TEST_P(RecordedPassTest, BiasesTakeNoKernelAndHeadNormsTwo) {
+  for (const Architecture a : {Architecture::kQwen2, Architecture::kQwen3}) {
+    Passes passes(*b_, nullptr, 64, a);
+    const int layers = passes.config.layers;
+    EXPECT_EQ(passes.replayed(*b_, 7).launches,
+              static_cast<std::uint64_t>(pass_kernels(layers, 1, passes.config.has_head_norms())))
+        << to_string(a);
+    EXPECT_EQ(pass_kernels(layers, 1, passes.config.has_head_norms()),
+              pass_kernels(layers) + (a == Architecture::kQwen3 ? 2 * layers : 0));
+  }
 }
 
 // So a pass with a kernel more is seen: SwiGLU is one of its own where features are no whole tiles.

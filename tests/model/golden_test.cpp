@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "core/forwarding_backend.h"
 #include "cpu/cpu_backend.h"
 #include "model/loaded_model.h"
 #include "triforce/checkpoint.h"
@@ -101,6 +102,60 @@ TEST_P(GoldenLogits, CpuBackendAtEveryLevel) {
   }
 }
 
+// Mistakes in where the biases of Qwen2 and the norms of Qwen3's heads belong.
+enum class Mistake : std::uint8_t { kNoBias, kBiasOfAnotherHead, kNoNorm, kNormOfAnotherHead };
+
+class Mistaken final : public ForwardingBackend {
+ public:
+  Mistaken(Backend& to, Mistake mistake) : ForwardingBackend(to), mistake_(mistake) {}
+
+ private:
+  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
+                 RowPath path) override {
+    ForwardingBackend::do_linear(x, w, out, accumulate, path);
+    if (!w.bias || mistake_ > Mistake::kBiasOfAnotherHead) return;
+    const auto* bias = w.bias.view().as<const float>();
+    constexpr std::int64_t kHeadDim = 16;
+    for (std::int64_t t = 0; t < out.shape[0]; ++t) {
+      float* const row = out.as<float>() + t * out.stride[0];
+      for (std::int64_t i = 0; i < w.rows; ++i) {
+        row[i] -= bias[i];
+        if (mistake_ == Mistake::kBiasOfAnotherHead) row[i] += bias[(i + kHeadDim) % w.rows];
+      }
+    }
+  }
+  void do_head_norm(TensorView x, TensorView w, float eps) override {
+    if (mistake_ == Mistake::kNoNorm) return;
+    if (mistake_ == Mistake::kNormOfAnotherHead) {  // that of k's heads for q's
+      const Tensor all_of_last(allocator(), DType::kF32, {w.shape[0], w.shape[1]}, place(),
+                               MemTag::kWorkspace);
+      const TensorView to = all_of_last.view();
+      for (std::int64_t h = 0; h < w.shape[0]; ++h) copy(to.rows(h, 1), w.rows(w.shape[0] - 1, 1));
+      return ForwardingBackend::do_head_norm(x, to, eps);
+    }
+    ForwardingBackend::do_head_norm(x, w, eps);
+  }
+  Mistake mistake_;
+};
+
+TEST(GoldenArchitectures, MistakesAreFarBeyondTheTolerance) {
+  const std::unique_ptr<Backend> b = make_cpu_backend({2, {}});
+  const std::pair<const char*, Mistake> cases[] = {
+      {"qwen2_bf16", Mistake::kNoBias},
+      {"qwen2_bf16", Mistake::kBiasOfAnotherHead},
+      {"qwen3_tied_bf16", Mistake::kNoNorm},
+      {"qwen3_tied_bf16", Mistake::kNormOfAnotherHead}};
+  for (const auto& [name, mistake] : cases) {
+    const Golden g = read_golden(name);
+    const Checkpoint checkpoint = Checkpoint::open(folder_of(name));
+    const double tolerance = f32_tolerance(*b, checkpoint, g, 100);
+    Mistaken mistaken(*b, mistake);
+    Loaded model(mistaken, checkpoint, DType::kF32);
+    EXPECT_GT(largest_difference(logits_at(model, g, 32), g.logits), 10 * tolerance)
+        << name << ", mistake " << static_cast<int>(mistake);
+  }
+}
+
 // Verification is bit-identical. Logits of passes of 1..32 rows are equal, at every level
 // and dtype.
 TEST_P(GoldenLogits, PassesOfUpTo32RowsHaveTheSameBits) {
@@ -146,7 +201,7 @@ TEST(LoadWeights, TheDigestIsThatOfTheStoredValues) {
     return load_weights(*b, Checkpoint::open(from), dtype, MemTag::kTargetWeights, {})
         .weights_digest;
   };
-  for (const char* name : {"mha_f32", "tied_head_dim_bf16"}) {
+  for (const char* name : {"mha_f32", "tied_head_dim_bf16", "qwen2_bf16", "qwen3_tied_bf16"}) {
     fs::remove_all(folder);
     fs::copy(folder_of(name), folder);
     const std::string stored = digest(folder, DType::kF32);
@@ -174,8 +229,8 @@ TEST(LoadWeights, TheDigestIsThatOfTheStoredValues) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenLogits,
                          ::testing::Values("mha_f32", "gqa_linear_f16", "tied_head_dim_bf16",
-                                           "yarn_sharded_f16", "yarn_theta_bf16",
-                                           "gqa_llama3_bf16"),
+                                           "yarn_sharded_f16", "yarn_theta_bf16", "gqa_llama3_bf16",
+                                           "mistral_bf16", "qwen2_bf16", "qwen3_tied_bf16"),
                          [](const auto& c) { return std::string(c.param); });
 
 }  // namespace

@@ -1,6 +1,8 @@
 // What ranks that share a model hold: together all of it, each value once.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "model/tiny_model.h"
 #include "triforce/checkpoint.h"
 
@@ -48,10 +50,19 @@ Floats above(const std::vector<const Matrix*>& ranks,
   return all;
 }
 
-ModelConfig config_of_six_heads() {
+ModelConfig config_of_six_heads(Architecture architecture = Architecture::kLlama) {
   ModelConfig c = tiny_config(12, 6, 8);
+  c.architecture = architecture;
   c.intermediate = 41;  // which no number of ranks divides
   return c;
+}
+
+// A bias as a matrix of one column.
+Matrix as_column(const Tensor& bias) {
+  const auto backend = make_reference_backend();
+  Matrix m = backend->make_matrix(bias.view().shape[0], 1, DType::kF32, MemTag::kTargetWeights);
+  std::memcpy(m.storage.data(), bias.view().data, static_cast<std::size_t>(bias.view().bytes()));
+  return m;
 }
 
 TEST(Shard, PartsFollowEachOtherAndDifferByOne) {
@@ -70,8 +81,10 @@ TEST(Shard, PartsFollowEachOtherAndDifferByOne) {
   }
 }
 
-TEST(Shard, EveryWeightIsOnOneRankOrOnAll) {
-  const ModelConfig c = config_of_six_heads();
+class ShardOf : public ::testing::TestWithParam<Architecture> {};
+
+TEST_P(ShardOf, EveryWeightIsOnOneRankOrOnAll) {
+  const ModelConfig c = config_of_six_heads(GetParam());
   const auto backend = make_reference_backend();
   const ModelWeights whole = random_weights(*backend, c, DType::kF32, 5, MemTag::kDraftWeights, {});
   for (const int size : {1, 2, 3, 6}) {
@@ -99,14 +112,28 @@ TEST(Shard, EveryWeightIsOnOneRankOrOnAll) {
       const LayerWeights& want = whole.layers[l];
       EXPECT_EQ(above(of_ranks(&LayerWeights::qkv), qkv), values_of(want.qkv)) << size;
       EXPECT_EQ(above(of_ranks(&LayerWeights::gate_up), gate_up), values_of(want.gate_up)) << size;
+      if (c.has_qkv_bias()) {
+        std::vector<Matrix> biases;
+        std::vector<const Matrix*> of_bias;
+        for (const ModelWeights& w : ranks) biases.push_back(as_column(w.layers[l].qkv.bias));
+        for (const Matrix& m : biases) of_bias.push_back(&m);
+        EXPECT_EQ(above(of_bias, qkv), host_copy(*backend, want.qkv.bias.view())) << size;
+      }
+      for (const ModelWeights& w : ranks) {
+        // Every head has the norm of its kind, which the random source makes ones.
+        const Tensor& norms = w.layers[l].head_norms;
+        const auto heads = static_cast<std::size_t>(w.shape().heads + w.shape().kv_heads);
+        const auto dims = c.has_head_norms() ? static_cast<std::size_t>(c.head_dim) : 0;
+        EXPECT_EQ(norms ? host_copy(*backend, norms.view()) : Floats(), Floats(heads * dims, 1.0F));
+      }
       EXPECT_EQ(beside(of_ranks(&LayerWeights::out)), values_of(want.out)) << size;
       EXPECT_EQ(beside(of_ranks(&LayerWeights::down)), values_of(want.down)) << size;
     }
   }
 }
 
-TEST(Shard, LedgerAndProgressEqualTheFormula) {
-  const ModelConfig c = config_of_six_heads();
+TEST_P(ShardOf, LedgerAndProgressEqualTheFormula) {
+  const ModelConfig c = config_of_six_heads(GetParam());
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int rank : {0, 1, 2}) {
       const auto backend = make_reference_backend();
@@ -125,8 +152,14 @@ TEST(Shard, LedgerAndProgressEqualTheFormula) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Architectures, ShardOf,
+                         ::testing::Values(Architecture::kLlama, Architecture::kQwen2,
+                                           Architecture::kQwen3),
+                         [](const auto& c) { return std::string(to_string(c.param)); });
+
 TEST(Shard, RankZeroDigestsTheWholeCheckpoint) {
-  for (const char* name : {"mha_f32", "gqa_linear_f16", "yarn_sharded_f16"}) {
+  for (const char* name :
+       {"mha_f32", "gqa_linear_f16", "yarn_sharded_f16", "qwen2_bf16", "qwen3_tied_bf16"}) {
     const Checkpoint checkpoint =
         Checkpoint::open(std::filesystem::path(TF_SOURCE_DIR) / "tests" / "golden" / name);
     const auto backend = make_reference_backend();

@@ -261,7 +261,7 @@ TEST(Echo, HasTheOptionsOfRun) {
   }
   EXPECT_EQ(
       names,
-      "target draft random_weights random_draft dtype device threads cpu_isa on_chip "
+      "target draft rope_scaling random_weights random_draft dtype device threads cpu_isa on_chip "
       "kv_offload offload_attention hybrid_split tp comm_timeout method baseline no_baseline "
       "prefill gen_len batch gamma inner_gamma tree tree_tokens inner_tree "
       "budget chunk_size dense_layers "

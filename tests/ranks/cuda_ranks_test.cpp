@@ -36,8 +36,9 @@ class CudaRanks : public ::testing::TestWithParam<bool> {
 };
 
 // As small as the kernels' head dimensions allow, of sizes that divide nothing.
-ModelConfig config() {
+ModelConfig config(Architecture architecture = Architecture::kLlama) {
   ModelConfig c = toy_config("toy-target", 2, 4, 2, 64, kVocab);
+  c.architecture = architecture;
   c.hidden = 40;
   c.intermediate = 57;
   return c;
@@ -137,7 +138,8 @@ TEST_P(CudaRanks, ARowsBitsDependOnNoOtherRowAndAllRanksHaveThem) {
 TEST_P(CudaRanks, StreamsOfAllMethodsEqualTheBaseline) {
   const auto ends = run_ranks(2, [nccl = GetParam()](RankLinks& links) {
     Device d(links, nccl);
-    const ToyPair pair(*d.backend, DType::kBF16, config(),
+    const Architecture architecture = nccl ? Architecture::kQwen2 : Architecture::kQwen3;
+    const ToyPair pair(*d.backend, DType::kBF16, config(architecture),
                        toy_config("toy-draft", 1, 1, 1, 64, kVocab), links.shard());
     SpeculationOptions o = toy_options();
     o.acceptance = Acceptance::kCoupled;

@@ -23,8 +23,9 @@ constexpr std::int64_t kVocab = 211;
 constexpr std::int64_t kPrompt = 70;
 
 // 12 query heads over 6 KV heads, and features that no number of ranks divides.
-ModelConfig six_kv_heads() {
+ModelConfig six_kv_heads(Architecture architecture = Architecture::kLlama) {
   ModelConfig c = toy_config("toy-target", 2, 12, 6, 16, kVocab);
+  c.architecture = architecture;
   c.intermediate = 389;
   return c;
 }
@@ -86,7 +87,12 @@ struct Sharing {
   ModelConfig config;
   std::vector<int> sizes;
 };
-std::vector<Sharing> sharings() { return {{six_kv_heads(), {2, 3}}, {four_kv_heads(), {2, 4}}}; }
+std::vector<Sharing> sharings() {
+  return {{six_kv_heads(), {2, 3}},
+          {four_kv_heads(), {2, 4}},
+          {six_kv_heads(Architecture::kQwen2), {3}},
+          {six_kv_heads(Architecture::kQwen3), {2}}};
+}
 
 TEST(TensorParallel, GreedyTokensAreThoseOfOneRankInF32) {
   for (const Sharing& s : sharings()) {

@@ -180,9 +180,9 @@ OF_MANY_ROWS = ("products, and rows from the second-level cache, take longer tha
 OF_MANY_QUERIES = ("products of more than 32 queries take longer than keys, which are read once; "
                    "scripts/cuda_model.py reckons with it")
 EXEMPTIONS = (
-    Exemption("issue", r"linear_kernel<T, StoreColumns<float, 2>, 1\d>", 662, OF_MANY_ROWS),
+    Exemption("issue", r"linear_kernel<T, StoreColumns<float, 2>, 1\d>", 668, OF_MANY_ROWS),
     Exemption("l2", r"linear_kernel<T, StoreColumns<float, 2>, 1\d>", 436, OF_MANY_ROWS),
-    Exemption("issue", r"linear_kernel<T, StoreColumns<float, 2>, 8>", 283, OF_MANY_ROWS,
+    Exemption("issue", r"linear_kernel<T, StoreColumns<float, 2>, 8>", 287, OF_MANY_ROWS,
               ("sm_90", "sm_100")),
     Exemption("l2", r"linear_kernel<T, StoreColumns<float, 2>, 8>", 262, OF_MANY_ROWS,
               ("sm_80", "sm_86", "sm_90", "sm_100")),

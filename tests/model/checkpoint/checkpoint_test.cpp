@@ -237,7 +237,8 @@ TEST_F(CheckpointTest, SummaryOfAFolderAndOfAFile) {
   EXPECT_EQ(s.bytes, s.config->parameters() * 4);
   ASSERT_EQ(s.warnings.size(), 1U);
   EXPECT_NE(s.warnings[0].find("auto_map"), std::string::npos);
-  EXPECT_EQ(config_lines(*s.config)[1], (std::pair<std::string, std::string>{"layers", "2"}));
+  EXPECT_EQ(config_lines(*s.config)[1],
+            (std::pair<std::string, std::string>{"architecture", "LlamaForCausalLM"}));
 
   const CheckpointSummary f = summarize_checkpoint(dir() / kA);
   EXPECT_FALSE(f.config.has_value());

@@ -198,7 +198,7 @@ TEST(Config, AnArchitectureThatIsNotSupportedIsNamed) {
   const auto said = [](const std::string& value) {
     return message([&] { parse(config("architectures", value)); });
   };
-  EXPECT_NE(said(R"(["MistralForCausalLM"])").find("found [\"MistralForCausalLM\"]"),
+  EXPECT_NE(said(R"(["GemmaForCausalLM"])").find("found [\"GemmaForCausalLM\"]"),
             std::string::npos);
   EXPECT_NE(said(R"(["LlamaForCausalLM", "X"])").find("found [\"LlamaForCausalLM\", \"X\"]"),
             std::string::npos);
