@@ -1,5 +1,6 @@
 // config.json of a Llama, and of what differs from it little, as Hugging Face transformers writes
 // it, versions 4 and 5.
+// Tests: tests/model/checkpoint/config_test.cpp, tests/model/dialects_test.cpp
 #include <algorithm>
 #include <array>
 #include <string_view>

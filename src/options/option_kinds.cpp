@@ -66,7 +66,7 @@ OptionValue rebuild_policy() {
 OptionValue rope_scaling() {
   constexpr double kMaxFactor = 1e6;
   constexpr std::int64_t kMaxLength = 16'777'216;
-  return {fmt::format("yarn:FACTOR:LENGTH, a number from 1 to {:g} and an integer in 1..{}",
+  return {fmt::format("yarn:FACTOR:LENGTH, a number from 1 to {:.0f} and an integer in 1..{}",
                       kMaxFactor, kMaxLength),
           [](RunConfig& c, std::string_view text) {
             c.rope_scaling.reset();

@@ -72,9 +72,9 @@ std::vector<Option> models_and_machine() {
         Role::kNames, text("a folder or a preset", at(&C::draft)),
         fmt::format("the built-in pair's; {} for a preset target", kPaperDrafter)),
       o("rope-scaling", {}, "yarn:FACTOR:LENGTH", "",
-        "extend the target's positions by YaRN, from LENGTH tokens to FACTOR times as many: for "
-        "models whose card says so (Qwen2.5 and Qwen3: yarn:4:32768), not for those whose "
-        "config.json has a scaling",
+        "extend the target's positions by YaRN, from LENGTH tokens to FACTOR times as many. For "
+        "models whose card says so (Qwen2.5 and Qwen3: yarn:4:32768) and whose config.json has no "
+        "scaling",
         kWithModel, Role::kDecides, rope_scaling()),
       o("random-weights", {}, "PRESET|FILE", "",
         "make the target's weights in memory, seeded, from a preset or a config.json: for latency "
