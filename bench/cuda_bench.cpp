@@ -169,6 +169,11 @@ void row_op(benchmark::State& state, std::string_view op) {
     const Tensor w = gpu.filled({m.hidden}, 1.0, DType::kF32);
     const Tensor h = gpu.tensor(gpu.dtype(), {rows, m.hidden});
     measure_replayed(state, lease, [&](int) { b.rms_norm(x.view(), w.view(), 1e-5F, h.view()); });
+  } else if (op == "head_norm") {
+    const std::int64_t heads = m.heads + m.kv_heads;
+    const Tensor qk = gpu.filled({rows, heads, m.d}, 1.0, gpu.dtype());
+    const Tensor w = gpu.filled({heads, m.d}, 1.0, DType::kF32);
+    measure_replayed(state, lease, [&](int) { b.head_norm(qk.view(), w.view(), 1e-5F); });
   } else if (op == "swiglu") {  // of a prefill; else the product before it does it
     const Tensor gate_up = gpu.filled({rows, 2 * m.ffn}, 1.0, gpu.dtype());
     const Tensor out = gpu.tensor(gpu.dtype(), {rows, m.ffn});
@@ -331,6 +336,7 @@ void register_all() {
     add(op, [op](auto& s) { row_op(s, op); }, {1, 7});
   }
   add("rms_norm", [](auto& s) { row_op(s, "rms_norm"); }, {1, 7, kPrefill});
+  add("head_norm", [](auto& s) { row_op(s, "head_norm"); }, {1, 7});
   add("swiglu", [](auto& s) { row_op(s, "swiglu"); }, {kPrefill});
   for (const char* const op : {"to_probs", "sample", "verify"}) {
     add(op, [op](auto& s) { probs_op(s, op); }, {1, 7});

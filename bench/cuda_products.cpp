@@ -108,7 +108,7 @@ void register_products() {
     for (const Layer& layer : layers_of(*m)) {
       const std::string name = fmt::format("linear/{}_{}", m->name, layer.name);
       add_benchmark(name, [=](benchmark::State& s) { linear(s, *m, layer); },
-                    {1, 2, 7, 16, 32, 64, 70, 128});
+                    {1, 2, 7, 16, 32, 64, 70, 96, 128});
       if (m == &k7b && layer.after != After::kLogits) {
         add_benchmark("prefill_" + name, [=](benchmark::State& s) { prefill_linear(s, layer); },
                       {static_cast<int>(kPrefillRows)});

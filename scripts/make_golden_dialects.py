@@ -167,6 +167,9 @@ DIALECTS = {
                                   "tensors": {"lm_head.weight": [VOCAB, HIDDEN]}},
     "mistral, a window": {"refused": "UnsupportedConfig",
                           **version_4("Mistral", sliding_window=4096)},
+    "mistral, a layer with a window": {
+        "refused": "UnsupportedConfig",
+        **version_4("Mistral", sliding_window=None, layer_types=["full_attention", "sliding_attention"])},
     "mistral, the window of its class": {"refused": "UnsupportedConfig", **version_4("Mistral")},
     "qwen2, a window": {"refused": "UnsupportedConfig",
                         **version_4("Qwen2", use_sliding_window=True, sliding_window=16)},

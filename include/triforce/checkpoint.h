@@ -37,8 +37,10 @@ constexpr auto names_of(Architecture /*any*/) {
                     "Qwen3ForCausalLM"};
 }
 
-inline constexpr int kMaxLayers = 512;                    // of a configuration that is accepted
-inline constexpr std::int64_t kMaxConfigBytes = 1 << 20;  // of a config.json
+inline constexpr double kMaxRopeFactor = 1e6;              // of a RopeScaling
+inline constexpr std::int64_t kMaxPositions = 16'777'216;  // of a configuration that is accepted
+inline constexpr int kMaxLayers = 512;                     // of a configuration that is accepted
+inline constexpr std::int64_t kMaxConfigBytes = 1 << 20;   // of a config.json
 
 struct ModelConfig {
   std::string name;  // preset name or folder name, for reports
@@ -88,15 +90,17 @@ ModelConfig read_model_config(const std::filesystem::path& file);
 // Throws as parse_model_config().
 void apply_generation_config(std::string_view json, const std::string& path, ModelConfig& config);
 
-// The paper's pair (arXiv 2404.11912), two of the presets: the target of prompts that are too long
-// for the built-in one, and the drafter of a preset.
+// The paper's pair (arXiv 2404.11912), two of the presets: the target is that of prompts that are
+// too long for the built-in one.
 inline constexpr std::string_view kPaperTarget = "llama-7B-128K", kPaperDrafter = "llama-68M";
 
-// A preset is a published architecture with a name, so that plan and random weights need no file.
-// All are in src/model/presets.cpp; their source is their model cards' config.json. nullopt: no
-// preset has that name.
+// A preset is a published model with a name, so that plan and random weights need no file. All are
+// in data/presets.json; their source is their model cards' config.json. nullopt: no preset has that
+// name.
 std::optional<ModelConfig> find_preset(std::string_view name);
 std::vector<std::string> preset_names();
+// The preset that drafts for it where no other is named. nullopt: it has none, or is none.
+std::optional<std::string> drafter_of_preset(std::string_view name);
 
 // TensorInfo is one tensor of a safetensors file. Its dtype is the file's own name ("F16",
 // "F8_E4M3", ...).
@@ -157,11 +161,11 @@ class Checkpoint {
   void read_rows(std::string_view name, std::span<const std::int64_t> expected_shape,
                  std::int64_t row_begin, std::int64_t rows, std::vector<std::byte>& out,
                  DType& dtype, PageCache cache = PageCache::kKeep) const;
-  // Checks that the tensors a Llama of config() needs are there, with their shapes, and none that
-  // another architecture would compute with: a bias, a norm of queries, a scale of a quantized
-  // matrix. The error lists the first ten missing or mismatched (kind: that of the first), else the
-  // first ten that are too many ("UnsupportedTensor"). Other unneeded tensors are warnings of
-  // open(). Reads no payload.
+  // Checks that the tensors a model of config() needs are there, with their shapes, and none that
+  // another architecture would compute with: a bias or a norm that its own does not have, a scale
+  // of a quantized matrix. The error lists the first ten missing or mismatched (kind: that of the
+  // first), else the first ten that are too many ("UnsupportedTensor"). Other unneeded tensors are
+  // warnings of open(). Reads no payload.
   void check_llama_tensors() const;
   // Checks that a head that is stored beside tied embeddings equals them: which of the two counts
   // differs between versions of transformers. Reads both if there are two.

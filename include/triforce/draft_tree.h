@@ -48,7 +48,8 @@ class DraftTree {
 
   // The nodes of a depth; depth in [0, depth()).
   NodeRange level(int depth) const { return range(levels_, depth); }
-  int parents_at(int depth) const;  // nodes of that depth that have children
+  // Nodes of a depth in [0, depth()) that have children.
+  int parents_at(int depth) const;
   // The children of a node, or of kRoot; those of a leaf begin where they would stand.
   NodeRange children(int node) const { return range(first_children_, node + 1); }
   int parent(int node) const { return at(parents_, node); }

@@ -25,9 +25,10 @@ struct TimedTree {
 };
 // The tree of least predicted time per token within the limits and of at most kMaxProposals nodes
 // (the hardware-aware choice of Sequoia, arXiv 2402.12374, section 4, over all trees). It is exact
-// where no rate rises with the rank. Elsewhere each level takes the children that are best for that
-// level alone. A tree of several nodes has none that is never accepted. A round of one node must
-// have a finite time. The caller sees whether the tree is better than none.
+// where no rate rises with the rank and no pass takes longer than one of more rows. Elsewhere each
+// level takes the children that are best for that level alone. A tree of several nodes has none
+// that is never accepted. A round of one node must have a finite time. The caller sees whether the
+// tree is better than none.
 TimedTree fastest_tree(const ChildRates& rates, const TreeCosts& costs, const TreeLimits& limits);
 
 }  // namespace triforce

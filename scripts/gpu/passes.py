@@ -126,7 +126,7 @@ def benchmark_us(card, work, loops):
     found = {}
     for model in (work.target, work.draft):
         for product in model.products():
-            for rows in (1, 2, 7, 16, 32, 64, 70, 128):
+            for rows in (1, 2, 7, 16, 32, 64, 70, 96, 128):
                 found[f"linear/{model.name}_{product.name}/{rows}"] = (
                     kernels.product_us(card, work, loops, product, rows) +
                     alone_in_sequence_us(card, True))

@@ -63,7 +63,9 @@ def say(text):
 # Why a request failed, in words, and whether another try may help.
 def describe(error):
     if isinstance(error, urllib.error.HTTPError):
-        return f"{error.code} {error.reason}", error.code == 429 or error.code >= 500
+        gated = "; a model may ask for HF_TOKEN, and its page for its licence to be accepted"
+        return (f"{error.code} {error.reason}{gated if error.code in (401, 403) else ''}",
+                error.code == 429 or error.code >= 500)
     if isinstance(error, http.client.IncompleteRead):
         return "the connection broke", True
     reason = getattr(error, "reason", error)

@@ -1,4 +1,5 @@
 """Fetches the published checkpoints from Hugging Face; scripts/download_models.sh runs it."""
+import json
 import os
 import re
 import sys
@@ -9,28 +10,21 @@ from lib.download import (BAD_INPUT, Failure, Parser, Server, bytes_of, check_sp
                           is_hex, is_size, make_folder, read_record, run, say, write_record)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# name: (repository, approximate size in 16 bits)
-MODELS = {
-    "llama-7B-128K": ("NousResearch/Yarn-Llama-2-7b-128k", "13.5 GB"),
-    "llama-13B-128K": ("NousResearch/Yarn-Llama-2-13b-128k", "26 GB"),
-    "lwm-128K": ("LargeWorldModel/LWM-Text-Chat-128K", "13.5 GB"),
-    "lwm-128K-base": ("LargeWorldModel/LWM-Text-128K", "13.5 GB"),
-    "lwm-256K": ("LargeWorldModel/LWM-Text-Chat-256K", "13.5 GB"),
-    "lwm-512K": ("LargeWorldModel/LWM-Text-Chat-512K", "13.5 GB"),
-    "lwm-1M": ("LargeWorldModel/LWM-Text-Chat-1M", "13.5 GB"),
-    "llama-68M": ("JackFram/llama-68m", "0.3 GB"),
-    "llama-160M": ("JackFram/llama-160m", "0.4 GB"),
-    "tinyllama-1.1B": ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "2.2 GB"),
-}
-SMALL = {"config.json", "tokenizer.model", "tokenizer_config.json", "generation_config.json"}
+with open(os.path.join(ROOT, "data", "presets.json"), encoding="utf-8") as presets:
+    MODELS = {preset["name"]: preset for preset in json.load(presets)["presets"]}
+REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*"
+SMALL = {"config.json", "tokenizer.model", "tokenizer.json", "tokenizer_config.json",
+         "generation_config.json"}
 RECORD = "download.json"
 
 
 def help_text():
-    names = "\n".join(f"  {name:16} {repo:42} {size}" for name, (repo, size) in MODELS.items())
-    return f"""names (approximate size in 16 bits):
+    names = "\n".join(f"  {name:16} {preset['repository']:46} {preset['gb']:4} GB"
+                      + (" gated" if preset.get("gated") else "") for name, preset in MODELS.items())
+    return f"""names:
 {names}
-  all              every one of them
+  OWNER/NAME       any other repository of the hub, into FOLDER/NAME
+gated: the hub asks to accept a licence there first, and for HF_TOKEN
 An interrupted download goes on where it stopped when the command is given again; a model that is
 there already needs no network. Every file is checked against the SHA-256 (or git's own id, for small
 files) that the hub states. FOLDER/NAME/{RECORD} keeps the revision and the SHA-256 of every file: what is
@@ -84,7 +78,8 @@ def is_record(record):
 
 class Model:
     def __init__(self, name, hub, folder):
-        self.repo, self.hub, self.folder = MODELS[name][0], hub, folder
+        self.repo = MODELS[name]["repository"] if name in MODELS else name
+        self.hub, self.folder = hub, folder
         self.record_path = os.path.join(folder, RECORD)
         self.record = read_record(self.record_path, is_record)
         self.record.setdefault("files", {})
@@ -160,19 +155,19 @@ def main():
                         help="default: data/downloads/models, where --target and --draft look")
     parser.add_argument("--list", action="store_true", help="print the names")
     parser.add_argument("--verify", action="store_true", help="also read every file again and compare its SHA-256")
-    parser.add_argument("names", metavar="NAME", nargs="*")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="see below, or OWNER/NAME")
     options = parser.parse_args()
     if options.list:
         return say("\n".join(MODELS))
-    unknown = [name for name in options.names if name not in (*MODELS, "all")]
+    unknown = [name for name in options.names if name not in MODELS and not re.fullmatch(REPOSITORY, name)]
     if unknown or not options.names:
-        parser.error(f"expected names out of {' '.join(MODELS)} all, found {' '.join(unknown) or 'none'}")
+        parser.error(f"expected OWNER/NAME, or names out of {' '.join(MODELS)}, "
+                     f"found {' '.join(unknown) or 'none'}")
     hub = Server.of_environment("HF_ENDPOINT", "https://huggingface.co",
                                 "this needs a network (HF_ENDPOINT names a mirror, HF_TOKEN a token); give the "
                                 "command again to go on where it stopped", "HF_TOKEN")
-    names = list(MODELS) if "all" in options.names else list(dict.fromkeys(options.names))
-    for name in names:
-        folder = os.path.join(options.to, name)
+    for name in dict.fromkeys(options.names):
+        folder = os.path.join(options.to, name.rpartition("/")[2])
         model = Model(name, hub, folder)
         if model.complete():
             say(f"{name}: already in {folder}, revision {model.record['revision']}")

@@ -14,6 +14,7 @@
 #include "decode/teacher_forced.h"
 #include "measure/prompts.h"
 #include "options/models.h"
+#include "options/option_kinds.h"
 
 namespace triforce {
 
@@ -67,6 +68,8 @@ ExitCode perplexity_command(const RunConfig& config) {
   out.begin_object();
   v("schema", std::string("triforce-bench.perplexity/1"));
   v("target", choice.config.name);
+  v("rope_scaling",
+    config.rope_scaling ? std::optional(yarn_text(*config.rope_scaling)) : std::nullopt);
   v("dtype", std::string(to_string(session.dtype)));
   v("backend", session.backend->description());
   v("random_weights", weights.random);

@@ -340,8 +340,8 @@ void Checkpoint::check_llama_tensors() const {
         unneeded.empty()
             ? ""
             : fmt::format(
-                  "; of {} tensors that are there {} are none of a Llama: {}", tensors().size(),
-                  unneeded.size(),
+                  "; of {} tensors that are there {} are none of a {}: {}", tensors().size(),
+                  unneeded.size(), to_string(config().architecture),
                   first_of(unneeded, 3, [](const TensorInfo* t) { return quote_text(t->name); }));
     throw_input(kind, "{}: {} of {} tensors are wrong: {}{}", dir().string(), wrong.size(),
                 llama.size(), first_of(wrong, 10, [](const std::string& w) { return w; }), there);
@@ -352,9 +352,9 @@ void Checkpoint::check_llama_tensors() const {
   }
   if (foreign.empty()) return;
   throw_input("UnsupportedTensor",
-              "{}: expected the tensors of a Llama, found {} more that another architecture "
+              "{}: expected the tensors of a {}, found {} more that another architecture "
               "computes with: {}",
-              dir().string(), foreign.size(),
+              dir().string(), to_string(config().architecture), foreign.size(),
               first_of(foreign, 10, [](const std::string& name) { return name; }));
 }
 

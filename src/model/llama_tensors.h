@@ -1,4 +1,4 @@
-// The tensors of a Llama checkpoint, their shapes, and their names in transformers.
+// The tensors of a checkpoint, their shapes, and their names in transformers.
 #pragma once
 #include <cstdint>
 #include <string>

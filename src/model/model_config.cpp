@@ -1,12 +1,13 @@
 // config.json of a Llama, and of what differs from it little, as Hugging Face transformers writes
 // it, versions 4 and 5.
 // Tests: tests/model/checkpoint/config_test.cpp, tests/model/dialects_test.cpp
+#include "model/model_config.h"
+
 #include <algorithm>
 #include <array>
 #include <string_view>
 
 #include "core/file.h"
-#include "core/strict_json.h"
 #include "core/utf8.h"
 #include "model/rope_config.h"
 #include "triforce/backend.h"
@@ -71,7 +72,7 @@ void check_full_attention(const JsonView& root, Architecture architecture) {
                     "supported",
                     root.source(), window ? describe(window->value()) : "none, which means 4096");
       }
-      return;
+      break;
     case Architecture::kQwen2:
     case Architecture::kQwen3:
       if (boolean_or(root, "use_sliding_window", false)) {
@@ -80,14 +81,15 @@ void check_full_attention(const JsonView& root, Architecture architecture) {
       if (const auto chunks = root.find_value("dual_chunk_attention_config")) {
         unsupported(*chunks, "dual chunk attention is not supported");
       }
-      if (const auto types = root.find_value("layer_types")) {
-        for (const JsonView& type : types->items()) {
-          if (type.string() != "full_attention") {
-            unsupported(type, "only \"full_attention\" is supported");
-          }
-        }
+      break;
+  }
+  // A Mistral with such layers is another class of transformers.
+  if (const auto types = root.find_value("layer_types")) {
+    for (const JsonView& type : types->items()) {
+      if (type.string() != "full_attention") {
+        unsupported(type, "only \"full_attention\" is supported");
       }
-      return;
+    }
   }
 }
 
@@ -132,7 +134,7 @@ void read_shape(const JsonView& root, ModelConfig& c) {
   c.head_dim = static_cast<int>(head_dim);
   c.intermediate = root.at("intermediate_size").integer(1, 1'048'576);
   c.vocab = root.at("vocab_size").integer(2, 1'048'576);
-  c.max_position = root.at("max_position_embeddings").integer(1, 16'777'216);
+  c.max_position = root.at("max_position_embeddings").integer(1, kMaxPositions);
   c.rms_norm_eps = root.at("rms_norm_eps").number();
   if (!(c.rms_norm_eps > 0 && c.rms_norm_eps < 1e-1)) {
     root.at("rms_norm_eps").fail("a number in (0, 0.1)");
@@ -256,9 +258,7 @@ JsonValue parse_object(std::string_view json, const std::string& path) {
 
 }  // namespace
 
-ModelConfig parse_model_config(std::string_view json, const std::string& path) {
-  const JsonValue value = parse_object(json, path);
-  const JsonView root(value, path, "InvalidConfig");
+ModelConfig model_config_of(const JsonView& root) {
   ModelConfig c;
   c.architecture = read_architecture(root);
   check_layers(root, c.architecture);
@@ -268,6 +268,11 @@ ModelConfig parse_model_config(std::string_view json, const std::string& path) {
   c.stored_dtype = read_dtype(root);
   note_ignored_keys(root, c);
   return c;
+}
+
+ModelConfig parse_model_config(std::string_view json, const std::string& path) {
+  const JsonValue value = parse_object(json, path);
+  return model_config_of(JsonView(value, path, "InvalidConfig"));
 }
 
 ModelConfig read_model_config(const std::filesystem::path& file) {

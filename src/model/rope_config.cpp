@@ -15,9 +15,6 @@
 namespace triforce {
 namespace {
 
-constexpr double kMaxFactor = 1e6;
-constexpr std::int64_t kMaxPosition = 16'777'216;
-
 // Every key that is understood, so that one that changes the angles is never passed over.
 constexpr std::string_view kRopeKeys[] = {"type",
                                           "rope_type",
@@ -45,7 +42,7 @@ double positive_or(const JsonView& scaling, const char* key, double fallback) {
   const auto v = scaling.find_value(key);
   if (!v) return fallback;
   const double x = v->number();
-  if (!(x > 0 && x <= kMaxFactor)) v->fail("a number in (0, 1e6]");
+  if (!(x > 0 && x <= kMaxRopeFactor)) v->fail("a number in (0, 1e6]");
   return x;
 }
 
@@ -82,8 +79,8 @@ std::optional<std::int64_t> find_original(const JsonView& root, const JsonView& 
   constexpr const char* kKey = "original_max_position_embeddings";
   const auto outside = root.find_value(kKey), inside = scaling.find_value(kKey);
   if (!outside && !inside) return std::nullopt;
-  const std::int64_t length = (inside ? *inside : *outside).integer(1, kMaxPosition);
-  if (outside && outside->integer(1, kMaxPosition) != length) {
+  const std::int64_t length = (inside ? *inside : *outside).integer(1, kMaxPositions);
+  if (outside && outside->integer(1, kMaxPositions) != length) {
     outside->fail(fmt::format("the {} of {}", length, inside->path()));
   }
   return length;
@@ -149,7 +146,7 @@ void read_scaling(const JsonView& root, const JsonView& scaling, ModelConfig& c)
   check_keys(scaling);
   if (kind == "default") return;
   c.rope.factor = scaling.at("factor").number();
-  if (!(c.rope.factor >= 1 && c.rope.factor <= kMaxFactor)) {
+  if (!(c.rope.factor >= 1 && c.rope.factor <= kMaxRopeFactor)) {
     scaling.at("factor").fail("a number in [1, 1e6]");
   }
   if (kind == "linear") c.rope.kind = RopeScaling::Kind::kLinear;

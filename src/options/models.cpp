@@ -72,11 +72,10 @@ ModelChoice choose_draft(const RunConfig& config) {
     choice.config.name = "built-in drafter";
     return choice;
   }
-  if (!config.random_weights.empty() && find_preset(config.random_weights)) {
-    return random_model(std::string(kPaperDrafter), "random-draft");
-  }
-  if (find_preset(config.target) && !is_folder(config.target)) {
-    return named(std::string(kPaperDrafter), "draft");
+  const bool random = !config.random_weights.empty();
+  const std::string& target = random ? config.random_weights : config.target;
+  if (const auto drafter = drafter_of_preset(target); drafter && (random || !is_folder(target))) {
+    return random ? random_model(*drafter, "random-draft") : named(*drafter, "draft");
   }
   throw_usage(
       "--draft: expected a drafter for this target and --method, found none; name one with "

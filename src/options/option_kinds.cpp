@@ -63,11 +63,13 @@ OptionValue rebuild_policy() {
           true};
 }
 
+std::string yarn_text(const RopeScaling& scaling) {
+  return fmt::format("yarn:{}:{}", scaling.factor, scaling.original_max_position);
+}
+
 OptionValue rope_scaling() {
-  constexpr double kMaxFactor = 1e6;
-  constexpr std::int64_t kMaxLength = 16'777'216;
   return {fmt::format("yarn:FACTOR:LENGTH, a number from 1 to {:.0f} and an integer in 1..{}",
-                      kMaxFactor, kMaxLength),
+                      kMaxRopeFactor, kMaxPositions),
           [](RunConfig& c, std::string_view text) {
             c.rope_scaling.reset();
             if (!text.starts_with("yarn:")) return false;
@@ -76,8 +78,8 @@ OptionValue rope_scaling() {
             if (colon == std::string_view::npos) return false;
             const auto factor = parse_real(text.substr(0, colon));
             const auto length = parse_integer(text.substr(colon + 1));
-            if (!factor || !(*factor >= 1 && *factor <= kMaxFactor) || !length || *length < 1 ||
-                *length > kMaxLength) {
+            if (!factor || !(*factor >= 1 && *factor <= kMaxRopeFactor) || !length || *length < 1 ||
+                *length > kMaxPositions) {
               return false;
             }
             RopeScaling& scaling = c.rope_scaling.emplace();
@@ -88,8 +90,7 @@ OptionValue rope_scaling() {
           },
           [](const RunConfig& c) -> ParamValue {
             if (!c.rope_scaling) return std::monostate{};
-            return fmt::format("yarn:{}:{}", c.rope_scaling->factor,
-                               c.rope_scaling->original_max_position);
+            return yarn_text(*c.rope_scaling);
           },
           true};
 }

@@ -209,6 +209,8 @@ OptionValue device_name();
 OptionValue byte_count();
 OptionValue acceptance_rates();
 OptionValue records();
+// YaRN as --rope-scaling has it.
+std::string yarn_text(const RopeScaling& scaling);
 OptionValue rope_scaling();
 OptionValue sweep_slice();
 OptionValue journal_files();

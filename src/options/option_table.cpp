@@ -70,7 +70,7 @@ std::vector<Option> models_and_machine() {
         fmt::format("the built-in pair's; {} for a --prefill that it cannot hold", kPaperTarget)),
       o("draft", {}, "DIR|PRESET", "", "the drafter, with the target's vocabulary", kShaped,
         Role::kNames, text("a folder or a preset", at(&C::draft)),
-        fmt::format("the built-in pair's; {} for a preset target", kPaperDrafter)),
+        "the built-in pair's; for a preset target its own"),
       o("rope-scaling", {}, "yarn:FACTOR:LENGTH", "",
         "extend the target's positions by YaRN, from LENGTH tokens to FACTOR times as many. For "
         "models whose card says so (Qwen2.5 and Qwen3: yarn:4:32768) and whose config.json has no "
@@ -82,7 +82,7 @@ std::vector<Option> models_and_machine() {
         kWithModel, Role::kNames, text("a preset or a config.json", at(&C::random_weights))),
       o("random-draft", {}, "PRESET|FILE", "", "the same for the drafter", kShaped, Role::kNames,
         text("a preset or a config.json", at(&C::random_draft)),
-        fmt::format("{} with a preset as --random-weights", kPaperDrafter)),
+        "for a preset as --random-weights its own"),
       o("dtype", {}, "TYPE", "",
         "data type of weights and KV caches; auto: f16 on a CUDA device, which has no f32. On a "
         "processor auto is bf16 with AVX2 or NEON, else f32 (plan: f16)",

@@ -2,7 +2,6 @@
 // internal error that names the operation. The unspoilt call of each goes through first.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <numeric>
 
 #include "backend/preconditions.h"
@@ -114,7 +113,14 @@ TEST_P(Preconditions, HeadNorm) {
   tensor_refused(
       "x", x, [&](const TensorView& v) { b_->head_norm(v, w, 1e-5F); }, Rows::kFree);
   foreign_refused("x", x, [&](const TensorView& v) { b_->head_norm(v, w, 1e-5F); });
-  tensor_refused("w", w, [&](const TensorView& v) { b_->head_norm(x, v, 1e-5F); });
+  tensor_refused(
+      "w", w, [&](const TensorView& v) { b_->head_norm(x, v, 1e-5F); }, Rows::kBound,
+      Gaps::kRefused);
+  const std::int64_t most = b_->traits().max_head_dim;
+  if (most > 1024) return;
+  const TensorView wide = tensor(act_, {1, 1, most + 16}),
+                   weights = tensor(DType::kF32, {1, most + 16});
+  refused("heads too wide", [&] { b_->head_norm(wide, weights, 1e-5F); });
 }
 
 TEST_P(Preconditions, Linear) {
@@ -135,6 +141,8 @@ TEST_P(Preconditions, Linear) {
   Matrix biased = matrix(32, kWidth);
   biased.bias = Tensor(b_->allocator(), DType::kF32, {31}, b_->place(), MemTag::kTargetWeights);
   refused("a bias too short", [&] { b_->linear(x, biased, out, false); });
+  biased.bias = Tensor(b_->allocator(), DType::kF16, {32}, b_->place(), MemTag::kTargetWeights);
+  refused("a bias of f16", [&] { b_->linear(x, biased, out, false); });
   refused("a sum in f16", [&] { b_->linear(x, w, halves, true); });
   const Matrix square = matrix(kWidth, kWidth);
   refused("x as out", [&] { b_->linear(x, square, x, false); });

@@ -106,6 +106,10 @@ class RopeScaling(CheckpointTest):
         self.assertNotEqual(with_option, without)
         plan = strict_json(self.run_program("plan", *self.options(plain, **option)).out)
         self.assertEqual(dict(plan["params"])["rope_scaling"], "yarn:8:64")
+        asked = strict_json(self.run_program(*self.perplexity(longer), "--rope-scaling", "yarn:8:64").out)
+        self.assertEqual(asked["rope_scaling"], "yarn:8:64")
+        self.assertEqual(asked["nll_per_token"],
+                         strict_json(self.run_program(*self.perplexity(scaled)).out)["nll_per_token"])
 
     def test_what_is_no_scaling_or_stands_beside_another(self):
         scaled = self.model("scaled", max_position_embeddings=512, rope_scaling=self.SCALING)

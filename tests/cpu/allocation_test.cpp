@@ -22,7 +22,9 @@ TEST_P(AllocationTest, NothingAllocatesAfterWarmUp) {
   Tensor table = tensor(vocab, d);
   Tensor parts(allocator, DType::kF32, {2, 100, d}, Place::kHost, MemTag::kActivations);
   Tensor norm(allocator, DType::kF32, {d}, Place::kHost, MemTag::kActivations);
+  Tensor head_norms(allocator, DType::kF32, {4, f / 2}, Place::kHost, MemTag::kActivations);
   Matrix up = backend->make_matrix(2 * f, d, DType::kBF16, MemTag::kTargetWeights);
+  up.bias = Tensor(allocator, DType::kF32, {2 * f}, Place::kHost, MemTag::kTargetWeights);
   Matrix down = backend->make_matrix(d, f, DType::kBF16, MemTag::kTargetWeights);
   Matrix head = backend->make_matrix(vocab, d, DType::kF16, MemTag::kTargetWeights);
   std::vector<Token> tokens(100, 3);
@@ -30,6 +32,8 @@ TEST_P(AllocationTest, NothingAllocatesAfterWarmUp) {
     backend->embed(make_view(tokens.data(), DType::kI32, {n}), table.view(), x.view().rows(0, n));
     backend->rms_norm(x.view().rows(0, n), norm.view(), 1e-5F, x.view().rows(0, n));
     backend->linear(x.view().rows(0, n), up, wide.view().rows(0, n), false);
+    const TensorView heads = wide.view().rows(0, n);
+    backend->head_norm(make_view(heads.data, DType::kF32, {n, 4, f / 2}), head_norms.view(), 1e-5F);
     backend->swiglu(wide.view().rows(0, n), narrow.view().rows(0, n));
     backend->linear(narrow.view().rows(0, n), down, x.view().rows(0, n), true);
     backend->add_parts(parts.view().slice(1, 0, n), x.view().rows(0, n));

@@ -13,13 +13,15 @@
 namespace triforce {
 namespace {
 
-// Times of a pass that rise with its rows in random steps. Of `impossible` of them there is none.
+// Times of a pass that rise with its rows in random steps. `impossible`: how probable it is that
+// there is none from some number of rows on.
 std::function<double(int)> random_times(Random& random, double scale, double impossible = 0) {
   std::vector<double> times;
   double ms = scale * random.uniform(.1, 1);
   const double step = random.uniform();
+  const int most = random.uniform() < impossible ? random.integer(1, 6) : kMaxProposals + 1;
   for (int rows = 1; rows <= kMaxProposals + 1; ++rows) {
-    times.push_back(rows > 1 && random.uniform() < impossible ? INFINITY : ms);
+    times.push_back(rows > most ? INFINITY : ms);
     if (random.uniform() < .4) ms += scale * step * random.uniform();
   }
   return [times](int rows) { return times.at(static_cast<std::size_t>(rows - 1)); };

@@ -174,6 +174,34 @@ TEST(Shard, RankZeroDigestsTheWholeCheckpoint) {
   }
 }
 
+// Those of the stored model differ between q and k.
+TEST(Shard, EveryHeadHasTheNormOfItsKind) {
+  const Checkpoint checkpoint = Checkpoint::open(std::filesystem::path(TF_SOURCE_DIR) / "tests" /
+                                                 "golden" / "qwen3_tied_bf16");
+  const auto backend = make_reference_backend();
+  const auto norms = [&](const Shard& shard) {
+    const ModelWeights w =
+        load_weights(*backend, checkpoint, DType::kF32, MemTag::kTargetWeights, {}, shard);
+    return host_copy(*backend, w.layers.back().head_norms.view());
+  };
+  const ModelConfig& c = checkpoint.config();
+  const std::ptrdiff_t q = std::ptrdiff_t{c.heads} * c.head_dim, d = c.head_dim;
+  const Floats whole = norms({});
+  ASSERT_EQ(std::ssize(whole), q + c.kv_heads * d);
+  const Floats of_q(whole.begin(), whole.begin() + d), of_k(whole.end() - d, whole.end());
+  EXPECT_NE(of_q, of_k);
+  for (const int rank : {0, 1, 2}) {
+    Floats expected;
+    for (int h = 0; h < c.heads / 3; ++h) {
+      expected.insert(expected.end(), of_q.begin(), of_q.end());
+    }
+    for (int h = 0; h < c.kv_heads / 3; ++h) {
+      expected.insert(expected.end(), of_k.begin(), of_k.end());
+    }
+    EXPECT_EQ(norms({rank, 3}), expected) << rank;
+  }
+}
+
 TEST(Shard, RanksThatDoNotDivideTheHeadsAreRefused) {
   ModelConfig c = config_of_six_heads();
   for (const int ranks : {1, 2, 3, 6}) EXPECT_NO_THROW(check_ranks(c, ranks));

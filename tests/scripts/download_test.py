@@ -91,6 +91,28 @@ class Models(ModelsTest):
         shutil.rmtree(self.folder / "llama-7B-128K")
         self.assertIn("index.json", self.models("llama-7B-128K", code=3).stderr)
 
+    def test_any_repository_by_its_name(self):
+        self.hub.repos["Some-One/Model.v2"] = {"config.json": b"{}", "model.safetensors": noise(5, 1000),
+                                               "tokenizer.json": b"{}", "special.json": b"{}"}
+        self.models("Some-One/Model.v2")
+        self.assertEqual(self.check_whole("Model.v2", "Some-One/Model.v2"),
+                         ["config.json", "model.safetensors", "tokenizer.json"])
+        for name in ("nothing", "a/b/c", "../x", "/x", "x/"):
+            self.assertIn("OWNER/NAME", self.models(name, code=2).stderr)
+
+    def test_a_repository_that_asks_for_a_token(self):
+        for status in (401, 403):
+            self.hub.status["config.json"] = status
+            self.assertIn("HF_TOKEN", self.models("llama-68M", code=4).stderr)
+
+    def test_every_preset_is_listed(self):
+        presets = json.loads((SCRIPTS.parent / "data" / "presets.json").read_text())["presets"]
+        names = [p["name"] for p in presets]
+        self.assertEqual(self.call("download_models.sh", "--list").stdout.split(), names)
+        said = self.call("download_models.sh", "--help").stdout
+        for preset in presets:
+            self.assertIn(preset["repository"], said)
+
     def test_a_broken_connection_is_resumed(self):
         self.hub.broken["model.safetensors"] = (70_000, 3)
         self.models("llama-68M")

@@ -52,7 +52,9 @@ class Broken final : public ForwardingBackend {
  public:
   enum class Fault : std::uint8_t {
     kLinear,
+    kBias,
     kNorm,
+    kHeadNorm,
     kSwiglu,
     kClear,
     kAddParts,
@@ -84,11 +86,21 @@ class Broken final : public ForwardingBackend {
                  RowPath path) override {
     ForwardingBackend::do_linear(x, w, out, accumulate, path);
     if (fault_ == Fault::kLinear) scale(out, 1.001F);
+    if (fault_ == Fault::kBias && w.bias) {  // added twice
+      for (std::int64_t t = 0; t < out.shape[0]; ++t) {
+        for (std::int64_t i = 0; i < w.rows; ++i) {
+          out.rows(t, 1).as<float>()[i] += w.bias.view().as<const float>()[i];
+        }
+      }
+    }
     const bool many = path == RowPath::kInvariant && x.shape[0] > kMaxBatchInvariantRows;
     if (fault_ == Fault::kBlockDependence && many) scale(out, 1.0F + 0x1.0p-23F);
   }
   void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
     ForwardingBackend::do_rms_norm(x, w, fault_ == Fault::kNorm ? 1e-2F : eps, out);
+  }
+  void do_head_norm(TensorView x, TensorView w, float eps) override {
+    ForwardingBackend::do_head_norm(x, w, fault_ == Fault::kHeadNorm ? 1e-2F : eps);
   }
   void do_swiglu(TensorView gate_up, TensorView out) override {
     ForwardingBackend::do_swiglu(gate_up, out);
@@ -174,7 +186,9 @@ TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
   using Fault = Broken::Fault;
   const auto backend = make_cpu_backend({1, std::nullopt});
   for (const auto& [fault, name] : {std::pair{Fault::kLinear, "operations: linear"},
+                                    {Fault::kBias, "operations: linear, exact sums"},
                                     {Fault::kNorm, "operations: rms_norm"},
+                                    {Fault::kHeadNorm, "operations: head_norm"},
                                     {Fault::kSwiglu, "operations: swiglu"},
                                     {Fault::kClear, "operations: clear"},
                                     {Fault::kAddParts, "operations: add_parts"},

@@ -42,7 +42,7 @@ TEST_F(CheckpointTest, TensorsThatAreThereAreNamedWhereOthersAreMissing) {
   for (Stored& t : tensors) t.name = "language_model." + t.name;
   write("model.safetensors", file_of(tensors));
   EXPECT_EQ(open_verdict(), "MissingTensor");
-  EXPECT_NE(open_message().find("of 21 tensors that are there 21 are none of a Llama: "
+  EXPECT_NE(open_message().find("of 21 tensors that are there 21 are none of a LlamaForCausalLM: "
                                 "\"language_model.model.embed_tokens.weight\""),
             std::string::npos)
       << open_message();
