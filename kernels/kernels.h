@@ -111,8 +111,8 @@ void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorV
 
 // One warp a head; heads of up to 256 dimensions.
 void head_norm(const TensorView& x, const TensorView& w, float eps, cudaStream_t stream);
-// out[T, N] += bias[N]; out f32, f16 or bf16, in f32 inside.
-void add_bias(const float* bias, const TensorView& out, cudaStream_t stream);
+// out[T, N] (+)= bias[N], f32, f16 or bf16: what a product is added to.
+void set_bias(const float* bias, const TensorView& out, bool accumulate, cudaStream_t stream);
 
 // In f32 inside.
 void swiglu(const TensorView& gate_up, const TensorView& out, cudaStream_t stream);

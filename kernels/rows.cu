@@ -100,12 +100,12 @@ __global__ void head_norm_kernel(T* x, std::int64_t token_stride, std::int64_t h
 }
 
 template <class T>
-__global__ void add_bias_kernel(const float* bias, std::int64_t width, T* out,
-                                std::int64_t stride) {
+__global__ void set_bias_kernel(const float* bias, std::int64_t width, T* out, std::int64_t stride,
+                                bool accumulate) {
   const std::int64_t col = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (col >= width) return;
   T* const to = out + blockIdx.y * stride + col;
-  *to = from_float<T>(to_float(*to) + bias[col]);
+  *to = from_float<T>(accumulate ? to_float(*to) + bias[col] : bias[col]);
 }
 
 // Features of a thread: their loads are under way together.
@@ -203,12 +203,13 @@ void head_norm(const TensorView& x, const TensorView& w, float eps, cudaStream_t
   });
 }
 
-void add_bias(const float* bias, const TensorView& out, cudaStream_t stream) {
+void set_bias(const float* bias, const TensorView& out, bool accumulate, cudaStream_t stream) {
   with_float(out.dtype, [&](auto t) {
     using T = decltype(t);
     in_parts(out.shape[0], [&](std::int64_t first, std::int64_t rows) {
-      launch(add_bias_kernel<T>, grid_of(out.shape[1], rows), dims(kThreads), 0, stream, bias,
-             out.shape[1], static_cast<T*>(out.data) + first * out.stride[0], out.stride[0]);
+      launch(set_bias_kernel<T>, grid_of(out.shape[1], rows), dims(kThreads), 0, stream, bias,
+             out.shape[1], static_cast<T*>(out.data) + first * out.stride[0], out.stride[0],
+             accumulate);
     });
   });
 }

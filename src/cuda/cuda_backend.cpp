@@ -399,6 +399,10 @@ void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool 
     }
     return;
   }
+  if (w.bias) {  // so that a sum is rounded once
+    kernels::set_bias(w.bias.view().as<const float>(), out, accumulate, stream());
+    accumulate = true;
+  }
   const std::int64_t max_rows = unpacked_rows(w.cols);
   for (std::int64_t begin = 0; begin < w.rows; begin += max_rows) {
     const std::int64_t rows = std::min(max_rows, w.rows - begin);
@@ -407,7 +411,6 @@ void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool 
     kernels::unpack_rows(w, begin, part, stream());
     gemm_->run(x, part, out.slice(1, begin, rows), accumulate, stream());
   }
-  if (w.bias) kernels::add_bias(w.bias.view().as<const float>(), out, stream());
 }
 
 void CudaBackend::do_attention(TensorView q, std::span<const KvView> sequences,

@@ -154,8 +154,8 @@ const std::vector<Call>& products() {
          rms_norm(x, m.f32({300}), 1e-5F, x, nullptr);
          rms_norm(m.f32({2, 1500}), m.f32({1500}), 1e-5F, m.half({2, 1500}), nullptr);
          head_norm(m.half({3, 9, 80}), m.f32({9, 80}), 1e-5F, nullptr);
-         add_bias(m.f32({300}).as<const float>(), x, nullptr);
-         add_bias(m.f32({40}).as<const float>(), m.half({3, 40}), nullptr);
+         set_bias(m.f32({300}).as<const float>(), x, true, nullptr);
+         set_bias(m.f32({40}).as<const float>(), m.half({3, 40}), false, nullptr);
          swiglu(m.half({3, 80}), m.half({3, 40}), nullptr);
          add_parts(m.f32({3, 3, 300}), x, nullptr);
          convert(x, m.half({3, 300}), nullptr);
