@@ -58,9 +58,8 @@ ModelConfig config_of_six_heads(Architecture architecture = Architecture::kLlama
 }
 
 // A bias as a matrix of one column.
-Matrix as_column(const Tensor& bias) {
-  const auto backend = make_reference_backend();
-  Matrix m = backend->make_matrix(bias.view().shape[0], 1, DType::kF32, MemTag::kTargetWeights);
+Matrix as_column(Backend& backend, const Tensor& bias) {
+  Matrix m = backend.make_matrix(bias.view().shape[0], 1, DType::kF32, MemTag::kTargetWeights);
   std::memcpy(m.storage.data(), bias.view().data, static_cast<std::size_t>(bias.view().bytes()));
   return m;
 }
@@ -115,7 +114,8 @@ TEST_P(ShardOf, EveryWeightIsOnOneRankOrOnAll) {
       if (c.has_qkv_bias()) {
         std::vector<Matrix> biases;
         std::vector<const Matrix*> of_bias;
-        for (const ModelWeights& w : ranks) biases.push_back(as_column(w.layers[l].qkv.bias));
+        for (const ModelWeights& w : ranks)
+          biases.push_back(as_column(*backend, w.layers[l].qkv.bias));
         for (const Matrix& m : biases) of_bias.push_back(&m);
         EXPECT_EQ(above(of_bias, qkv), host_copy(*backend, want.qkv.bias.view())) << size;
       }
