@@ -58,6 +58,48 @@ TEST_P(RowsTest, ConvertCopiesAndGoesFromOneHalfToTheOther) {
   EXPECT_EQ(same.values(), ids);
 }
 
+// Or added to what is there.
+TEST_P(RowsTest, ABiasIsSetInEveryRow) {
+  const DType type = GetParam();
+  constexpr std::int64_t kRows = 3, kWidth = 300;
+  const std::vector<float> bias = normals(kWidth, 5), x = normals(count(kRows, kWidth), 6);
+  const OnDevice<float> of_columns(a_, bias), wide(a_, x);
+  const OnDevice<std::uint16_t> half(a_, to_halves(x, type));
+  set_bias(of_columns.data(), make_view(wide.data(), DType::kF32, {kRows, kWidth}), true, nullptr);
+  set_bias(of_columns.data(), make_view(half.data(), type, {kRows, kWidth}), false, nullptr);
+  const std::vector<float> sums = wide.values();
+  const std::vector<std::uint16_t> set = half.values();
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    ASSERT_EQ(sums[i], x[i] + bias[i % kWidth]) << i;
+    ASSERT_EQ(set[i], to_half(bias[i % kWidth], type)) << i;
+  }
+}
+
+TEST_P(RowsTest, EachHeadIsNormedByItself) {
+  const DType type = GetParam();
+  constexpr std::int64_t kRows = 2, kHeads = 9, kDim = 80, kWidth = kHeads * kDim;
+  const std::vector<std::uint16_t> x = to_halves(normals(count(kRows, kWidth), 7), type);
+  const std::vector<float> w = normals(kWidth, 8);
+  const OnDevice<std::uint16_t> on_device(a_, x);
+  const OnDevice<float> weights(a_, w);
+  head_norm(make_view(on_device.data(), type, {kRows, kHeads, kDim}),
+            make_view(weights.data(), DType::kF32, {kHeads, kDim}), 1e-5F, nullptr);
+  const std::vector<std::uint16_t> got = on_device.values();
+  for (std::size_t head = 0; head < kRows * kHeads; ++head) {
+    double squares = 0;
+    for (std::size_t j = head * kDim; j < (head + 1) * kDim; ++j) {
+      squares += std::pow(double{from_half(x[j], type)}, 2);
+    }
+    for (std::size_t j = head * kDim; j < (head + 1) * kDim; ++j) {
+      const double want =
+          double{from_half(x[j], type)} / std::sqrt(squares / kDim + 1e-5) * double{w[j % kWidth]};
+      // Half a unit of the type, and what f32 may be off before it.
+      const double rounding = type == DType::kF16 ? 0x1p-11 : 0x1p-8;
+      ASSERT_NEAR(from_half(got[j], type), want, std::abs(want) * (rounding + 1e-5) + 1e-7) << j;
+    }
+  }
+}
+
 // Rows in the order of tensor cores come back rounded once, whatever they were.
 TEST_P(RowsTest, PackedRowsAreTheRoundedOnes) {
   const DType type = GetParam();
