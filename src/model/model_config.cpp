@@ -256,6 +256,16 @@ JsonValue parse_object(std::string_view json, const std::string& path) {
   return value;
 }
 
+// Of a layer.
+std::int64_t matrix_elements(const ModelConfig& c) {
+  const std::int64_t heads = 2 * std::int64_t{c.heads + c.kv_heads} * c.head_dim;
+  return c.hidden * (heads + 3 * c.intermediate);
+}
+// Of all layers and the last norm, without those of heads.
+std::int64_t norm_elements(const ModelConfig& c) {
+  return (2 * std::int64_t{c.layers} + 1) * c.hidden;
+}
+
 }  // namespace
 
 ModelConfig model_config_of(const JsonView& root) {
@@ -310,13 +320,10 @@ std::int64_t ModelConfig::positions() const {
 }
 
 std::int64_t ModelConfig::parameters() const {
-  const std::int64_t q = std::int64_t{heads} * head_dim;
-  const std::int64_t kv = std::int64_t{kv_heads} * head_dim;
-  const std::int64_t of_heads =
-      (has_qkv_bias() ? q + 2 * kv : 0) + (has_head_norms() ? std::int64_t{2} * head_dim : 0);
-  const std::int64_t layer =
-      2 * hidden + of_heads + hidden * (2 * q + 2 * kv) + 3 * hidden * intermediate;
-  return layers * layer + hidden + vocab * hidden * (tied_embeddings ? 1 : 2);
+  const std::int64_t biases = has_qkv_bias() ? std::int64_t{heads + 2 * kv_heads} * head_dim : 0;
+  const std::int64_t head_norms = has_head_norms() ? std::int64_t{2} * head_dim : 0;
+  return layers * (matrix_elements(*this) + biases + head_norms) + norm_elements(*this) +
+         vocab * hidden * (tied_embeddings ? 1 : 2);
 }
 
 std::int64_t ModelConfig::head_vectors() const {
@@ -330,12 +337,9 @@ std::int64_t ModelConfig::kv_bytes_per_token(DType dtype) const {
 }
 
 std::int64_t ModelConfig::weight_bytes(DType dtype) const {
-  const std::int64_t q = std::int64_t{heads} * head_dim;
-  const std::int64_t kv = std::int64_t{kv_heads} * head_dim;
-  const std::int64_t norms = (2 * std::int64_t{layers} + 1) * hidden;
-  const std::int64_t matrices = layers * (hidden * (2 * q + 2 * kv) + 3 * hidden * intermediate);
-  return (matrices + 2 * vocab * hidden) * size_of(dtype) +
-         (norms + layers * head_vectors()) * size_of(DType::kF32);
+  const std::int64_t matrices = layers * matrix_elements(*this) + 2 * vocab * hidden;
+  const std::int64_t vectors = norm_elements(*this) + layers * head_vectors();
+  return matrices * size_of(dtype) + vectors * size_of(DType::kF32);
 }
 
 }  // namespace triforce

@@ -170,8 +170,9 @@ TEST(DraftTree, AFileIsReadAsItIsWritten) {
   EXPECT_EQ(text, "{\n  \"parents\": [-1, -1, 0, 0, 1],\n  \"note\": \"for short prompts\"\n}\n");
   EXPECT_EQ(parse_draft_tree(text, "t"), tree);
   EXPECT_EQ(parse_draft_tree(draft_tree_json(tree), "t"), tree);
-  std::ofstream("tree.json") << text;
-  EXPECT_EQ(read_draft_tree("tree.json"), tree);
+  const auto file = std::filesystem::path(::testing::TempDir()) / "triforce_draft_tree.json";
+  std::ofstream(file) << text;
+  EXPECT_EQ(read_draft_tree(file), tree);
   expect_golden(draft_tree_schema(), "data/schema/draft-tree.schema.json");
 }
 

@@ -194,8 +194,9 @@ TEST(Junit, EscapesAndCounts) {
 TEST(ResultFile, TellsItsFormatsApart) {
   const RunResult sample = sample_result();
   const auto write = [](const std::string& text) {
-    std::ofstream("file.any", std::ios::binary) << text;
-    return std::filesystem::path("file.any");
+    auto file = std::filesystem::path(::testing::TempDir()) / "triforce_export.any";
+    std::ofstream(file, std::ios::binary) << text;
+    return file;
   };
   std::string compact = to_json(sample);
   for (const std::string& text : {to_json(sample), to_jsonl(sample)}) {
