@@ -135,6 +135,23 @@ else()
   add_library(sentencepiece::sentencepiece ALIAS sentencepiece_fetched)
 endif()
 
+# Neither has a CMake package in every distribution.
+function(tf_find_library target header library packages)
+  string(MAKE_C_IDENTIFIER "${library}" tf_name)
+  find_path(${tf_name}_INCLUDE_DIR ${header})
+  find_library(${tf_name}_LIBRARY ${library})
+  if(NOT ${tf_name}_INCLUDE_DIR OR NOT ${tf_name}_LIBRARY)
+    message(FATAL_ERROR "lib${library} with ${header} was not found. ${packages}")
+  endif()
+  add_library(${target} UNKNOWN IMPORTED GLOBAL)
+  set_target_properties(${target} PROPERTIES IMPORTED_LOCATION "${${tf_name}_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${${tf_name}_INCLUDE_DIR}")
+endfunction()
+tf_find_library(triforce_pcre2 pcre2.h pcre2-8 "Debian and Ubuntu: apt-get install libpcre2-dev; \
+Fedora: pcre2-devel; Arch Linux and Homebrew: pcre2")
+tf_find_library(triforce_utf8proc utf8proc.h utf8proc "Debian and Ubuntu: apt-get install \
+libutf8proc-dev; Fedora: utf8proc-devel; Arch Linux and Homebrew: utf8proc")
+
 # Which MPI it is decides with whose launchers ranks can be started.
 set(TF_MPI OFF)
 set(MPI_CXX_SKIP_MPICXX ON)  # the C interface is enough

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Text to token ids for --dataset FILE.ids, and ids back to text, with a tokenizer.json.
 
-For models whose tokenizer is no SentencePiece model: the program reads their documents as ids.
+For models whose tokenizer the program does not read: it takes their documents as ids.
 
   scripts/encode_dataset.py encode book.txt --tokenizer tokenizer.json -o book.ids
   scripts/encode_dataset.py encode books.jsonl --text-field body --tokenizer MODEL -o books.ids

@@ -1,8 +1,10 @@
-// Text to tokens and back: a SentencePiece model (tokenizer.model), checked before it is loaded.
+// Text to tokens and back: by a SentencePiece model (tokenizer.model), or by the byte-pair encoding
+// of a tokenizer.json. Both files are checked before anything believes them.
 #pragma once
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,24 +16,38 @@ namespace triforce {
 // Immutable and safe to share between threads. Move-only.
 class Tokenizer {
  public:
-  // `path` is a tokenizer.model, or the checkpoint folder that holds one. `vocab` is the model's
-  // vocabulary size: no more pieces than that may be there.
-  // Throws Error(kBadInput): InvalidTokenizer, or as reading files does (FileNotFound, ...).
-  static Tokenizer open(const std::filesystem::path& path, std::int64_t vocab);
+  // Returns the tokenizer.model of a checkpoint's folder, else its tokenizer.json; empty if it has
+  // neither. Throws Error(kBadInput) where one is no file of the folder that can be read.
+  static std::filesystem::path find(const std::filesystem::path& folder);
+  // Reads such a file; one whose name ends in .json is a tokenizer.json. `vocab` is the model's
+  // vocabulary size: ids lie below it. Throws Error(kBadInput): InvalidTokenizer;
+  // UnsupportedTokenizer, which names the component of a tokenizer.json that is not understood; or
+  // as reading files does (FileNotFound, ...).
+  static Tokenizer open(const std::filesystem::path& file, std::int64_t vocab);
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
   // Ids in [0, vocab), without BOS. Malformed UTF-8 becomes U+FFFD. Linear in the length of
-  // ordinary text.
+  // ordinary text. The added tokens of a tokenizer.json are found in the text; the control pieces
+  // of a SentencePiece model are not. Throws Error(kBadInput, "LimitExceeded") where a pattern of a
+  // tokenizer.json takes too many steps.
   std::vector<Token> encode(std::string_view text) const;
 
   const std::string& sha256() const;  // of the file, hex
+  // The token that the file puts before every text. Inner nothing: none. Outer nothing: the file
+  // does not say, as no tokenizer.model does.
+  const std::optional<std::optional<Token>>& first() const;
+  // The id of a token as the file writes it ("<|endoftext|>"); nothing if there is none.
+  std::optional<Token> id_of(std::string_view token) const;
+  // Whether every id has the same token in both files.
+  bool has_same_ids(const Tokenizer& other) const;
 
   // Decodes a growing sequence: every push returns the text that has become certain, so that a
   // terminal never sees half a character. All pushes and finish() together are well-formed UTF-8,
-  // as SentencePiece decodes: control pieces vanish, the space that encode put before the text is
-  // taken off. Ids beyond the pieces, which a padded vocabulary has, become U+FFFD.
+  // as the tokenizer's own library decodes: control pieces and special tokens vanish, the space
+  // that encode put before the text is taken off. Ids without a token, which a padded vocabulary
+  // has, become U+FFFD.
   class Stream {
    public:
     // `at_start`: the first token begins the text; false: it continues one, and a leading space
@@ -46,8 +62,9 @@ class Tokenizer {
     bool strip_space_, space_stripped_ = false, empty_ = true;
   };
 
+  struct Impl;  // src/data/tokenizer_impl.h
+
  private:
-  struct Impl;
   explicit Tokenizer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -6,7 +6,7 @@
 #include "core/utf8.h"
 #include "model/checkpoint_summary.h"
 #include "options/models.h"
-#include "triforce/tokenizer.h"
+#include "options/tokenizers.h"
 
 namespace triforce {
 
@@ -101,10 +101,12 @@ std::string table(const CheckpointSummary& s) {
 ExitCode inspect_command(const RunConfig& config) {
   OutputFiles files(output_requests(config), input_files(config));
   const std::string& path = config.operands.front();
-  const CheckpointSummary summary = summarize_checkpoint(path);
+  CheckpointSummary summary = summarize_checkpoint(path);
   if (summary.config) {  // its tokenizer, as a run would
-    const std::filesystem::path tokenizer = tokenizer_file({*summary.config, path, false});
-    if (!tokenizer.empty()) Tokenizer::open(tokenizer, summary.config->vocab);
+    ModelChoice choice{*summary.config, path, false};
+    open_tokenizer(choice, false);
+    summary.config = choice.config;
+    summary.warnings.insert(summary.warnings.end(), choice.notes.begin(), choice.notes.end());
   }
   return write_document(config, files, to_json_text(summary) + "\n", table(summary));
 }

@@ -15,6 +15,7 @@
 #include "measure/prompts.h"
 #include "options/models.h"
 #include "options/option_kinds.h"
+#include "options/tokenizers.h"
 
 namespace triforce {
 
@@ -39,10 +40,10 @@ ExitCode perplexity_command(const RunConfig& config) {
   Progress progress(config.progress);
   Prepared prepared = prepare(prompt_alone);
   const Session& session = prepared.session;
-  const ModelChoice& choice = prepared.models.target;
+  ModelChoice& choice = prepared.models.target;
   open_weights(config, prepared.models);
   check_memory(config, plan_teacher_forced(prepared.plan, config.chunk), session.backend.get());
-  const std::optional<Tokenizer> tokenizer = open_tokenizer(choice);
+  const std::optional<Tokenizer> tokenizer = open_tokenizer(choice, is_of_text(config.dataset));
   const Dataset data = load_prompts({prompt_alone, choice, tokenizer,
                                      std::numeric_limits<std::int64_t>::max(), throw_if_signalled},
                                     print_note);

@@ -5,6 +5,7 @@
 #include "app/output.h"
 #include "data/datasets.h"
 #include "options/settings.h"
+#include "options/tokenizers.h"
 
 namespace triforce {
 
@@ -45,7 +46,7 @@ Prepared prepare(std::span<const RunConfig* const> configs, const LocalRank& ran
   }
   // Nobody knows yet what a preset will have that was not downloaded.
   check_dataset(config.dataset, !tokenizer_file(target).empty() || target.is_absent(),
-                config.text_field, find_foreign_tokenizer(target));
+                config.text_field);
   return p;
 }
 
@@ -61,7 +62,7 @@ std::vector<std::string> find_obstacles(const RunConfig& config, Prepared& prepa
     }
   };
   attempt([&] { open_weights(config, prepared.models); });
-  attempt([&] { open_tokenizer(prepared.models.target); });
+  attempt([&] { open_tokenizer(prepared.models.target, is_of_text(config.dataset)); });
   attempt([&] {
     const std::optional<DataFolder> data = find_data_folder_if_any();
     find_dataset(config.dataset, data ? data->downloads() : "");

@@ -20,6 +20,7 @@
 #include "measure/measure.h"
 #include "measure/prompts.h"
 #include "options/identity.h"
+#include "options/tokenizers.h"
 #include "ranks/ranked_start.h"
 #include "report/printers.h"
 
@@ -171,7 +172,7 @@ void RunSession::Impl::open() {
     run.memory = plan_memory(run.plan);
   }
   open_weights(config(), start->models());
-  tokenizer = open_tokenizer(start->models().target);
+  tokenizer = open_tokenizer(start->models().target, is_of_text(config().dataset));
   describe_machine();
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (!prepared.refusals[i]) continue;

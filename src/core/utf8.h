@@ -21,6 +21,9 @@ inline bool is_valid_utf8(std::string_view text) {
 // The text with every malformed byte replaced by U+FFFD.
 std::string replace_invalid_utf8(std::string_view text);
 
+// The text with every `from`, which is not empty, replaced by `to`, from left to right.
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to);
+
 // Returns whether a well-formed character may go to a terminal, a page or a table as it is. These
 // may not: controls (U+0000-001F, U+007F-009F), separators of lines (U+2028, U+2029) and what
 // changes the direction of the text around it (U+202A-202E, U+2066-2069).

@@ -214,10 +214,11 @@ bool is_published_dataset(std::string_view name) {
   return std::ranges::find(kPublished, name) != kPublished.end();
 }
 
+bool is_of_text(std::string_view name) { return kind_of(name) != DataKind::kIds; }
+
 bool is_generated_dataset(std::string_view name) { return name == "synthetic" || name == "needle"; }
 
-void check_dataset(std::string_view name, bool has_tokenizer, std::string_view text_field,
-                   const std::filesystem::path& foreign) {
+void check_dataset(std::string_view name, bool has_tokenizer, std::string_view text_field) {
   const DataKind kind = kind_of(name);
   if (text_field != "text" && kind != DataKind::kLines) {
     throw_usage("--text-field: expected a .jsonl --dataset beside it, found {}", quote_text(name));
@@ -229,7 +230,7 @@ void check_dataset(std::string_view name, bool has_tokenizer, std::string_view t
         text_field);
   }
   const bool has_text = kind == DataKind::kText || kind == DataKind::kLines;
-  if (has_text && !has_tokenizer) throw_no_tokenizer(name, foreign);
+  if (has_text && !has_tokenizer) throw_no_tokenizer(name);
 }
 
 std::filesystem::path find_dataset(const std::string& name,

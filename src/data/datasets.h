@@ -66,14 +66,15 @@ using Encode = std::function<std::vector<Token>(std::string_view text)>;
 Dataset load_dataset(const DatasetRequest& request, const Encode& encode);
 // Refuses what load_dataset() refuses by the name alone. Throws Error(kBadInput): UnknownDataset or
 // NoTokenizer. Throws Error(kUsage) for another text field than "text" where there are no fields,
-// or for one that has a meaning of its own. `foreign`: a tokenizer.json that the target has, for
-// the message.
-void check_dataset(std::string_view name, bool has_tokenizer, std::string_view text_field,
-                   const std::filesystem::path& foreign = {});
+// or for one that has a meaning of its own.
+void check_dataset(std::string_view name, bool has_tokenizer, std::string_view text_field);
 // The file of a data set, opened; empty for synthetic. Throws Error(kBadInput) if it is not there
 // or cannot be read.
 std::filesystem::path find_dataset(const std::string& name, const std::filesystem::path& downloads);
 
+// Whether prompts are made of text: all but .ids files. Throws Error(kBadInput,
+// "UnknownDataset").
+bool is_of_text(std::string_view name);
 // True for synthetic and needle.
 bool is_generated_dataset(std::string_view name);
 // True for gs, 128k, one-shot, lwm and demo.

@@ -1,7 +1,6 @@
 // Every data set makes prompts of its documents with this.
 #pragma once
 #include <algorithm>
-#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,14 +13,11 @@
 
 namespace triforce {
 
-// foreign: another kind of tokenizer that the target has, if any.
-[[noreturn]] inline void throw_no_tokenizer(std::string_view name,
-                                            const std::filesystem::path& foreign = {}) {
-  throw_input(
-      "NoTokenizer",
-      "--dataset {}: expected a target with a tokenizer.model, found {}; an .ids file needs no "
-      "tokenizer: scripts/encode_dataset.py makes one of text and a tokenizer.json",
-      name, foreign.empty() ? "none" : foreign.string());
+[[noreturn]] inline void throw_no_tokenizer(std::string_view name) {
+  throw_input("NoTokenizer",
+              "--dataset {}: expected a target with a tokenizer.model or tokenizer.json, found "
+              "none; an .ids file needs no tokenizer: scripts/encode_dataset.py makes one of text",
+              name);
 }
 
 // A text with what stands before and after it in the prompt. The text alone is cut.

@@ -259,8 +259,8 @@ SentencePieceModel check_sentencepiece_model(std::string_view bytes, std::int64_
   }
   if (is_tiktoken(bytes)) {
     refuse_tokenizer(source,
-                     "expected a SentencePiece model, found a vocabulary of tiktoken; text becomes "
-                     ".ids by scripts/encode_dataset.py with the tokenizer.json of the same model");
+                     "expected a SentencePiece model, found a vocabulary of tiktoken; without it, "
+                     "the tokenizer.json of the same model is read");
   }
   if (static_cast<std::int64_t>(bytes.size()) > kMaxTokenizerBytes) {
     refuse_tokenizer(source, "{} bytes, the limit is {}", bytes.size(), kMaxTokenizerBytes);

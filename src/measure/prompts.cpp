@@ -28,8 +28,10 @@ Dataset load_prompts(const PromptSource& source,
                      const std::function<void(const std::string&)>& note) {
   Dataset data = load(source, source.config.prompts, source.config.seed);
   if (data.info.bytes_as_ids && !source.target.random) {
-    note(fmt::format("{}: expected a tokenizer.model, found none: bytes of text are taken as ids",
-                     quote_text(source.target.folder.string())));
+    note(
+        fmt::format("{}: expected a tokenizer.model or tokenizer.json, found none: bytes of text "
+                    "are taken as ids",
+                    quote_text(source.target.folder.string())));
   }
   const std::int64_t n = std::ssize(data.prompts), batch = source.config.batch;
   if (n < batch) {

@@ -7,6 +7,7 @@
 
 #include "data/datasets.h"
 #include "options/models.h"
+#include "triforce/tokenizer.h"
 
 namespace triforce {
 

@@ -9,9 +9,6 @@
 namespace triforce {
 namespace {
 
-constexpr const char* kTokenizerFile = "tokenizer.model";
-constexpr const char* kForeignTokenizer = "tokenizer.json";
-
 bool is_file(const std::filesystem::path& path) {
   std::error_code error;
   return std::filesystem::is_regular_file(path, error);
@@ -115,7 +112,7 @@ std::int64_t builtin_positions() {
 std::string note_on_tokenizers(const std::filesystem::path& target,
                                const std::filesystem::path& draft) {
   if (target.empty() || draft.empty()) return {};
-  for (const char* name : {kTokenizerFile, kForeignTokenizer}) {
+  for (const char* name : {"tokenizer.model", "tokenizer.json"}) {
     if (!is_file(target / name) || !is_file(draft / name)) continue;
     if (same_bytes(target / name, draft / name)) return {};
     return fmt::format(
@@ -228,29 +225,6 @@ ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype
   weights.config.name = choice.config.name;
   weights.config.rope = choice.config.rope;  // --rope-scaling
   return weights;
-}
-
-std::filesystem::path tokenizer_file(const ModelChoice& model) {
-  if (model.folder.empty()) return {};
-  std::error_code error;
-  const std::filesystem::file_status found =
-      std::filesystem::symlink_status(model.folder / kTokenizerFile, error);
-  if (found.type() == std::filesystem::file_type::not_found) return {};
-  std::filesystem::path file = resolve_inside(model.folder, kTokenizerFile);
-  InputFile::open(file);  // throws unless it is a file that can be read
-  return file;
-}
-
-std::optional<Tokenizer> open_tokenizer(const ModelChoice& model) {
-  const std::filesystem::path file = tokenizer_file(model);
-  if (file.empty()) return std::nullopt;
-  return Tokenizer::open(file, model.config.vocab);
-}
-
-std::filesystem::path find_foreign_tokenizer(const ModelChoice& model) {
-  if (model.folder.empty()) return {};
-  std::filesystem::path file = model.folder / kForeignTokenizer;
-  return is_file(file) ? file : std::filesystem::path();
 }
 
 }  // namespace triforce

@@ -7,7 +7,6 @@
 
 #include "data/data_folder.h"
 #include "options/config.h"
-#include "triforce/tokenizer.h"
 #include "triforce/weights.h"
 
 namespace triforce {
@@ -54,14 +53,5 @@ std::vector<std::string> labelled_notes(std::string_view role, const ModelChoice
 ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype,
                         std::uint64_t seed, MemTag tag, const LoadProgress& progress,
                         const Shard& shard = {});
-
-// The tokenizer.model of a model; empty if it has none (random weights, a bare preset). Throws
-// Error(kBadInput) if something of that name is there that is not a readable regular file of the
-// checkpoint.
-std::filesystem::path tokenizer_file(const ModelChoice& model);
-// Opens that file; none if the model has none. Throws Error(kBadInput).
-std::optional<Tokenizer> open_tokenizer(const ModelChoice& model);
-// The tokenizer.json of a model, which only scripts/encode_dataset.py reads; empty if it has none.
-std::filesystem::path find_foreign_tokenizer(const ModelChoice& model);
 
 }  // namespace triforce

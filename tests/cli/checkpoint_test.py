@@ -241,13 +241,15 @@ class Tokenizers(CheckpointTest):
             return drafted[0]["validity"]["notes"]
 
         self.assertEqual(notes(), [])
-        self.write("t/tokenizer.json", "{}")
+        one = '{"decoder": {"type": "Fuse"}, "model": {"type": "BPE", "vocab": {}, "merges": []}}'
+        self.write("t/tokenizer.json", one)
+        self.write("t/tokenizer_config.json", '{"add_bos_token": true}')
         self.assertEqual(notes(), [])  # one of them has none
-        self.write("d/tokenizer.json", "{ }")
+        self.write("d/tokenizer.json", one + " ")
         self.assertEqual(notes(), [note.format("tokenizer.json")])
         plan = strict_json(self.run_program("plan", *self.options(target, draft)).out)
         self.assertEqual(plan["notes"], [note.format("tokenizer.json")])
-        self.write("d/tokenizer.json", "{}")
+        self.write("d/tokenizer.json", one)
         self.assertEqual(notes(), [])
         # The built-in pair's, and one with a piece that is spelled otherwise.
         built_in = SOURCE / "data/models/target"
@@ -281,14 +283,49 @@ class Tokenizers(CheckpointTest):
             else:
                 tokenizer.unlink()
 
-    def test_a_tokenizer_json_and_the_way_to_use_it_are_named(self):
+    def test_a_tokenizer_json_is_used_or_its_component_is_named(self):
         target = self.model("t")
         text = self.write("book.txt", "Once upon a time. " * 50)
-        says = ["expected a target with a tokenizer.model, found none", "scripts/encode_dataset.py"]
-        self.fails(3, "run", *self.options(target, dataset=text), says=says)
-        self.write("t/tokenizer.json", "{}")
-        says[0] = f"found {target}/tokenizer.json"
-        self.fails(3, "run", *self.options(target, dataset=text), says=says)
+        ids = self.write("book.ids", "7 " * 200 + "\n")
+        way = "scripts/encode_dataset.py"
+        self.fails(3, "run", *self.options(target, dataset=text),
+                   says=["expected a target with a tokenizer.model or tokenizer.json, found none", way])
+        self.write("t/tokenizer.json", "{")
+        for dataset in (text, ids):
+            self.fails(3, "run", *self.options(target, dataset=dataset), says="InvalidTokenizer")
+        unsupported = "Unigram"
+        self.write("t/tokenizer.json", '{"model": {"type": "Unigram"}}')
+        self.fails(3, "run", *self.options(target, dataset=text), says=[unsupported, way])
+        self.fails(3, "perplexity", "--target", target, "--prefill", "64", "--dataset", text,
+                   says=[unsupported, way])
+        for command in (["run", *self.options(target, dataset=ids)], ["inspect", target]):
+            done = self.run_program(*command)
+            self.assertIn(unsupported, done.out + done.err)
+
+    def test_bos_and_eos_are_those_of_the_tokenizer(self):
+        target = self.model("t")
+        tokens = {letter: i + 10 for i, letter in enumerate("abcdefghijklmnopqrstuvwxyz .O")}
+        template = {"type": "TemplateProcessing", "pair": [], "single": [
+            {"SpecialToken": {"id": "<b>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                    "special_tokens": {"<b>": {"id": "<b>", "ids": [5], "tokens": ["<b>"]}}}
+        def starts(template, config):
+            self.write("t/tokenizer.json", json.dumps({
+                "added_tokens": [{"id": 5, "content": "<b>", "special": True},
+                                 {"id": 6, "content": "<e>", "special": True}],
+                "post_processor": template, "decoder": {"type": "Fuse"},
+                "model": {"type": "BPE", "vocab": tokens, "merges": []}}))
+            self.write("t/tokenizer_config.json", json.dumps(config))
+            config = strict_json(self.run_program("inspect", target, "-o", "json").out)["config"]
+            return config["bos"], config["eos"]
+        known = strict_json(self.run_program("inspect", target, "-o", "json").out)["config"]
+        self.assertEqual(starts(template, {}), (5, known["eos"]))
+        self.assertEqual(starts(None, {}), (None, known["eos"]))
+        self.assertEqual(starts(None, {"add_bos_token": True, "bos_token": {"content": "<b>"}}), (5, known["eos"]))
+        self.assertEqual(starts(None, {"add_bos_token": True}), (known["bos"], known["eos"]))
+        self.assertEqual(starts(template, {"add_bos_token": False, "eos_token": "<e>"}),
+                         (None, known["eos"] + [6]))
+        (self.folder / "t/tokenizer_config.json").write_text('{"add_bos_token": 1}')
+        self.fails(3, "inspect", target, says=["tokenizer_config.json", "add_bos_token"])
 
 
 class Presets(ProgramTest):

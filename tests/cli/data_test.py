@@ -100,7 +100,7 @@ class Data(ProgramTest):
                          hashlib.sha256(tokenizer.read_bytes()).hexdigest())
         tokenizer.unlink()
         without, err = case()
-        self.assertIn("expected a tokenizer.model, found none: bytes of text", err)
+        self.assertIn("expected a tokenizer.model or tokenizer.json, found none: bytes of text", err)
         self.assertIsNone(without["model"]["target"]["tokenizer_sha256"])
         self.assertIn("no tokenizer: bytes taken as token ids", without["validity"]["reasons"])
         self.assertFalse(without["validity"]["comparable"])

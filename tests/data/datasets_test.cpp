@@ -384,7 +384,8 @@ TEST_F(Datasets, TheTextIsCutToLeaveRoomForPrefixAndSuffix) {
 // The ids of a prompt with a suffix are those of its text as one string: nothing shows where the
 // parts were joined.
 TEST_F(Datasets, PrefixAndSuffixWithTheBuiltInTokenizer) {
-  const Tokenizer tokenizer = Tokenizer::open(TF_SOURCE_DIR "/data/models/target", 4096);
+  const Tokenizer tokenizer =
+      Tokenizer::open(TF_SOURCE_DIR "/data/models/target/tokenizer.model", 4096);
   const Encode encode = [&](std::string_view text) { return tokenizer.encode(text); };
   const std::string prefix = "Please read the chronicle below.\n[start]\n";
   const std::string text = synthetic_document(7, 0, 20'000);

@@ -113,9 +113,7 @@ TEST(Preflight, ManyPrefixesOfOneAnother) {
 // Llama 3's tokenizer.model: base64 and a rank a line.
 TEST(Preflight, AVocabularyOfTiktokenIsToldApart) {
   for (const char* text : {"IQ== 0\nIg== 1\n", "IQ== 0\r\nIg== 1\r\n", "AAECAwQF 12"}) {
-    EXPECT_TRUE(refused(text,
-                        "found a vocabulary of tiktoken; text becomes .ids by "
-                        "scripts/encode_dataset.py"));
+    EXPECT_TRUE(refused(text, "found a vocabulary of tiktoken; without it, the tokenizer.json"));
   }
   for (const char* text : {"IQ= 0\n", "IQ== x\n", " 0\n", "IQ== \n", "IQ==\n", "I-== 0\n"}) {
     EXPECT_NE(refusal(text), "");

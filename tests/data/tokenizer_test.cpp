@@ -15,14 +15,12 @@
 namespace triforce {
 namespace {
 
-constexpr const char* kFolder = TF_SOURCE_DIR "/data/models/target";
+constexpr const char* kFile = TF_SOURCE_DIR "/data/models/target/tokenizer.model";
 constexpr std::int64_t kVocab = 4096;
 
 class TokenizerTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    ASSERT_TRUE(reference_.Load(std::string(kFolder) + "/tokenizer.model").ok());
-  }
+  static void SetUpTestSuite() { ASSERT_TRUE(reference_.Load(kFile).ok()); }
   static std::vector<int> reference_ids(const std::string& text) {
     std::vector<int> ids;
     EXPECT_TRUE(reference_.Encode(text, &ids).ok());
@@ -32,7 +30,7 @@ class TokenizerTest : public testing::Test {
     return reference_.DecodeIds(ids);  // of all releases; Decode's vector goes in later ones
   }
   static inline sentencepiece::SentencePieceProcessor reference_;
-  Tokenizer tokenizer_ = Tokenizer::open(kFolder, kVocab);
+  Tokenizer tokenizer_ = Tokenizer::open(kFile, kVocab);
 };
 
 const std::vector<std::string> kTexts = {"",
@@ -53,8 +51,7 @@ TEST_F(TokenizerTest, EncodesAndDecodesAsTheLibrary) {
     EXPECT_EQ(tokenizer_.encode(text), ids) << text;
     EXPECT_EQ(decoded_text(tokenizer_, ids), reference_text(ids)) << text;
   }
-  EXPECT_EQ(tokenizer_.sha256(),
-            sha256_hex(read_file(std::string(kFolder) + "/tokenizer.model", 1 << 20)));
+  EXPECT_EQ(tokenizer_.sha256(), sha256_hex(read_file(kFile, 1 << 20)));
 }
 
 // Every kind of id in random order: bytes that are no character, spaces at the start, controls.
@@ -113,13 +110,15 @@ TEST_F(TokenizerTest, ContinuationKeepsItsLeadingSpace) {
 
 TEST_F(TokenizerTest, MalformedTextIsRepairedAndPaddedIdsAreShown) {
   EXPECT_EQ(tokenizer_.encode("a\xFFz"), reference_ids("a\xEF\xBF\xBDz"));
-  const Tokenizer padded = Tokenizer::open(kFolder, kVocab + 8);
+  const Tokenizer padded = Tokenizer::open(kFile, kVocab + 8);
   EXPECT_EQ(decoded_text(padded, std::vector<Token>{static_cast<Token>(kVocab + 3)}),
             "\xEF\xBF\xBD");
   EXPECT_THROW(decoded_text(padded, std::vector<Token>{static_cast<Token>(kVocab + 8)}), Error);
   EXPECT_THROW(decoded_text(padded, std::vector<Token>{-1}), Error);
-  EXPECT_THROW(Tokenizer::open(kFolder, kVocab - 1), Error);
+  EXPECT_THROW(Tokenizer::open(kFile, kVocab - 1), Error);
   EXPECT_THROW(Tokenizer::open(TF_SOURCE_DIR, kVocab), Error);
+  EXPECT_EQ(Tokenizer::find(TF_SOURCE_DIR "/data/models/target"), kFile);
+  EXPECT_EQ(Tokenizer::find(TF_SOURCE_DIR), "");
 }
 
 // Eight times the text takes about eight times as long; a quadratic algorithm would take 64 times.
