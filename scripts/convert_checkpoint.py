@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""Converts the PyTorch weights of a Hugging Face folder (pytorch_model*.bin) to safetensors.
+"""Converts a checkpoint to safetensors: pytorch_model*.bin of a Hugging Face folder, or a GGUF file.
 
 The .bin files hold a pickle, which can run code; it is read here with a list of what a tensor is made of,
 and everything else is refused. Data types are kept. Shards are written as
 model-0000i-of-0000n.safetensors with an index, a single file as model.safetensors, beside a copy of the
 small files of the folder. Needs Python alone, and memory for one block of a tensor.
+
+Of a GGUF file of a Llama, Mistral, Qwen2 or Qwen3 with its tokenizer come model.safetensors, config.json
+and the tokenizer's files; one without tensors gives the tokenizer alone. Types F32, F16, BF16, Q8_0, Q4_0,
+Q4_1, Q4_K and Q6_K are read, by the package gguf (pip install gguf).
 exit codes: 0 done, 2 wrong usage, 3 a file is not what was expected, 4 a file cannot be read or written
 """
 import collections
@@ -20,6 +24,8 @@ import zipfile
 from pathlib import Path
 
 from lib.download import BAD_INPUT, RESOURCES, USAGE, Failure, Parser, parse, run
+from lib.gguf_checkpoint import Checkpoint, GgufFile
+from lib.gguf_tokenizer import GgufTokenizer
 
 COPIED = ("config.json", "generation_config.json", "tokenizer.model", "tokenizer_config.json",
           "special_tokens_map.json", "tokenizer.json", "added_tokens.json")
@@ -320,6 +326,33 @@ def convert_files(files, written, index_file, done):
         index_file.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
+def convert_gguf(source, target, dtype):
+    """Writes model, configuration and tokenizer of a GGUF file to `target`."""
+    file = GgufFile(source)
+    texts = GgufTokenizer(file).files()
+    checkpoint = Checkpoint(file, dtype) if file.reader.tensors else None
+    if checkpoint:
+        texts["config.json"] = (json.dumps(checkpoint.config(), indent=2) + "\n").encode()
+    written = [target / "model.safetensors"] if checkpoint else []
+    for path in written + [target / name for name in texts]:
+        if path.exists():
+            raise Failure(USAGE, f"{path}: is there already; nothing was written")
+    target.mkdir(parents=True, exist_ok=True)
+    done = []
+    try:
+        for name, data in texts.items():
+            done.append(target / name)
+            (target / name).write_bytes(data)
+        for path in written:
+            size = write_safetensors(checkpoint.tensors, path)
+            print(f"{source.name} -> {path.name}: {len(checkpoint.tensors)} tensors, {size} bytes")
+    except BaseException:
+        for path in done:
+            path.unlink(missing_ok=True)
+        raise
+    print(f"{source.name} -> {', '.join(texts)}")
+
+
 def convert(source, target):
     files = source_files(source)
     written = [target / "model.safetensors"]
@@ -347,12 +380,22 @@ def convert(source, target):
 
 def main():
     parser = Parser(prog="scripts/convert_checkpoint.py", description=__doc__)
-    parser.add_argument("folder", type=Path, help="the checkpoint, with pytorch_model*.bin")
+    parser.add_argument("checkpoint", type=Path, help="a folder with pytorch_model*.bin, or a .gguf file")
     parser.add_argument("--out", type=Path, metavar="FOLDER",
-                        help="where to write (default: beside the .bin files)")
+                        help="where to write (default: beside the .bin files; a .gguf file needs it)")
+    parser.add_argument("--dtype", choices=("f32", "f16", "bf16"),
+                        help="of the tensors of a .gguf file (default: as stored, quantised ones f32)")
     options = parser.parse_args()
-    expect(options.folder.is_dir(), f"{options.folder}: no such folder")
-    convert(options.folder, options.out or options.folder)
+    source = options.checkpoint
+    if source.suffix == ".gguf":
+        expect(source.is_file(), f"{source}: no such file")
+        if not options.out:
+            parser.error("--out: expected a folder for the checkpoint of a .gguf file")
+        return convert_gguf(source, options.out, options.dtype and options.dtype.upper())
+    if options.dtype:
+        parser.error("--dtype: expected a .gguf file, found another checkpoint")
+    expect(source.is_dir(), f"{source}: no such folder")
+    return convert(source, options.out or source)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 #   scripts/setup.sh           what building, running and testing need
 #   scripts/setup.sh --checks  also what scripts/check.sh needs: clang and its tools, Open MPI, a compiler
 #                              for 64-bit Arm and qemu, libraries for it (build/arm-root), where there
-#                              is nvcc, what reads its machine code (build/check-tools), and Chromium
+#                              is nvcc, what reads its machine code (build/check-tools), packages of
+#                              Python that tests compare with (build/test-python), and Chromium
 set -euo pipefail
 # shellcheck source=lib/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
@@ -30,7 +31,7 @@ case "${1:-}" in
   "") ;;
   --checks) packages+=("${check_packages[@]}") ;;
   *)
-    sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac
@@ -171,6 +172,13 @@ install_check_tools() {
     say "setup: machine code and fragments will not be checked"
 }
 
+# Python packages that only tests of scripts need. Without them those tests are skipped.
+install_test_packages() {
+  python3 -m pip --version >/dev/null 2>&1 || return 0
+  pip_install "$TF_ROOT/build/test-python" "$TF_ROOT/tests/scripts/requirements.txt" ||
+    say "setup: tokenizers and GGUF files will not be compared with their libraries"
+}
+
 # A browser, in which tests open reports. Some systems have no such package; without one those tests
 # are skipped.
 install_browser() {
@@ -210,5 +218,6 @@ install_python_packages
 if [[ ${1:-} == --checks ]]; then
   unpack_libraries_for_arm
   install_check_tools
+  install_test_packages
   install_browser
 fi
