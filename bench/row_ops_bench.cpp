@@ -6,6 +6,7 @@
 
 #include "bandwidth.h"
 #include "core/host_allocator.h"
+#include "cpu/linear.h"
 #include "cpu/ops.h"
 #include "cpu/probs.h"
 #include "triforce/sampling.h"
@@ -25,14 +26,16 @@ std::vector<float> normal_values(std::int64_t n, float scale) {
 
 void embed(benchmark::State& state) {
   const std::int64_t rows = state.range(0), d = state.range(1), vocab = 4096;
-  std::vector<std::uint16_t> table(static_cast<std::size_t>(vocab * d));
+  HostAllocator memory;
+  const Matrix table{Buffer(memory, cpu::packed_bytes(vocab, d, DType::kBF16), Place::kHost,
+                            MemTag::kTargetWeights),
+                     DType::kBF16, vocab, d};
   std::vector<float> out(static_cast<std::size_t>(rows * d));
   std::vector<Token> tokens(static_cast<std::size_t>(rows), 17);
   Stopwatch watch;
   for (auto _ : state) {
     watch.time([&] {
-      cpu::embed(workers(), make_view(tokens.data(), DType::kI32, {rows}),
-                 make_view(table.data(), DType::kBF16, {vocab, d}),
+      cpu::embed(workers(), make_view(tokens.data(), DType::kI32, {rows}), table,
                  make_view(out.data(), DType::kF32, {rows, d}));
     });
   }

@@ -102,7 +102,7 @@ void linear_rope_append(const TensorView& x, const PackedMatrix& w, const Tensor
 // Operations on rows of activations (rows.cu).
 
 // A token outside the table reads row 0: callers have checked tokens.
-void embed(const TensorView& tokens, const TensorView& table, const TensorView& out,
+void embed(const TensorView& tokens, const PackedMatrix& table, const TensorView& out,
            cudaStream_t stream);
 
 // One block a row, the order of its sum fixed by D.

@@ -4,6 +4,7 @@
 
 #include "kernels/element.cuh"
 #include "kernels/launch.cuh"
+#include "kernels/packing.cuh"
 #include "kernels/ptx.cuh"
 #include "kernels/reduce.cuh"
 #include "kernels/swiglu.cuh"
@@ -13,14 +14,18 @@ namespace {
 
 constexpr int kThreads = 256;
 
+// A thread has four elements of a row, which lie together in the matrix.
 template <class T>
 __global__ void embed_kernel(const std::int32_t* tokens, const T* table, std::int64_t vocab,
-                             std::int64_t width, float* out, std::int64_t stride) {
-  const std::int64_t col = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+                             std::int64_t width, std::int64_t k_tiles, float* out,
+                             std::int64_t stride) {
+  const std::int64_t col = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * 4;
   if (col >= width) return;
   const std::int64_t token = tokens[blockIdx.y];
   const std::int64_t row = token >= 0 && token < vocab ? token : 0;
-  out[blockIdx.y * stride + col] = to_float(table[row * width + col]);
+  const T* const from = table + packed_index(row, col, k_tiles);
+  float* const to = out + blockIdx.y * stride + col;
+  for (int i = 0; i < 4 && col + i < width; ++i) to[i] = to_float(from[packed_offset(i)]);
 }
 
 // A thread's elements begin, begin + kThreads, ... of a row, kEach at most: all on their way at
@@ -158,14 +163,14 @@ dim3 grid_of(std::int64_t width, std::int64_t rows) {
 
 }  // namespace
 
-void embed(const TensorView& tokens, const TensorView& table, const TensorView& out,
+void embed(const TensorView& tokens, const PackedMatrix& table, const TensorView& out,
            cudaStream_t stream) {
-  with_float(table.dtype, [&](auto t) {
+  with_half(table.dtype, [&](auto t) {
     using T = decltype(t);
     in_parts(out.shape[0], [&](std::int64_t first, std::int64_t rows) {
-      launch(embed_kernel<T>, grid_of(out.shape[1], rows), dims(kThreads), 0, stream,
-             tokens.as<const std::int32_t>() + first, static_cast<const T*>(table.data),
-             table.shape[0], table.shape[1], out.as<float>() + first * out.stride[0],
+      launch(embed_kernel<T>, grid_of(ceil_div(table.cols, 4), rows), dims(kThreads), 0, stream,
+             tokens.as<const std::int32_t>() + first, static_cast<const T*>(table.data), table.rows,
+             table.cols, ceil_div(table.cols, kTileCols), out.as<float>() + first * out.stride[0],
              out.stride[0]);
     });
   });

@@ -341,8 +341,9 @@ class Backend {
   // first + out.numel() is at most 2^34; out has no gaps.
   void random_values(TensorView out, const DrawKey& key, std::int64_t first, double scale);
 
-  // out[T, D] f32 = table[tokens[T], D]; table is f32/f16/bf16 row-major, without gaps.
-  void embed(TensorView tokens, TensorView table, TensorView out);
+  // out[T, cols] f32 = rows tokens[T] of the table, a matrix as those of linear(); its bias is not
+  // read.
+  void embed(TensorView tokens, const Matrix& table, TensorView out);
   // out[T, D] = x * rsqrt(mean(x^2) + eps) * w; x f32, w[D] f32, out an activation or f32. out may
   // be x.
   void rms_norm(TensorView x, TensorView w, float eps, TensorView out);
@@ -489,7 +490,7 @@ class Backend {
   virtual void do_download(TensorView host_dst, TensorView src) = 0;
   virtual void do_random_values(TensorView out, const DrawKey& key, std::int64_t first,
                                 double scale) = 0;
-  virtual void do_embed(TensorView tokens, TensorView table, TensorView out) = 0;
+  virtual void do_embed(TensorView tokens, const Matrix& table, TensorView out) = 0;
   virtual void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) = 0;
   virtual void do_head_norm(TensorView x, TensorView w, float eps) = 0;
   virtual void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,

@@ -74,8 +74,7 @@ struct ModelConfig {
   // Elements of the biases and head norms of a layer as they are held, in f32: a norm for each
   // head.
   std::int64_t head_vectors() const;
-  // Bytes of all weights at `dtype` (norms and biases as f32). A tied embedding counts twice: the
-  // output head is held in a layout of its own.
+  // Bytes of all weights at `dtype` (norms and biases as f32). A tied embedding counts once.
   std::int64_t weight_bytes(DType dtype) const;
 };
 

@@ -44,12 +44,13 @@ using LoadProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 struct ModelWeights {
   ModelConfig config;         // of the whole model
   Shard shard;                // what of it is here
-  DType dtype = DType::kF32;  // of matrices, embedding and KV cache
+  DType dtype = DType::kF32;  // of matrices and KV cache
   MemTag tag = MemTag::kTargetWeights;
-  Tensor embed;  // [V, D]
+  Matrix embed;  // [V, D]
   std::vector<LayerWeights> layers;
-  Tensor final_norm;    // [D] f32
-  Matrix lm_head;       // [V, D]
+  Tensor final_norm;              // [D] f32
+  std::optional<Matrix> lm_head;  // [V, D]; nothing: the embedding is tied to it
+  const Matrix& head() const { return lm_head ? *lm_head : embed; }
   bool random = false;  // labelled in every output
   std::uint64_t random_seed = 0;
   std::string config_sha256;  // empty for random weights

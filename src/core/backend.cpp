@@ -291,11 +291,11 @@ void Backend::random_values(TensorView out, const DrawKey& key, std::int64_t fir
   do_random_values(out, key, first, scale);
 }
 
-void Backend::embed(TensorView tokens, TensorView table, TensorView out) {
-  expect("embed: out", out, kF32, {out.shape[0], out.shape[1]});
+void Backend::embed(TensorView tokens, const Matrix& table, TensorView out) {
+  expect_matrix(table.rows, table.cols, table.dtype, stored(traits_));
+  expect("embed: out", out, kF32, {out.shape[0], table.cols});
   expect("embed: tokens", tokens, kI32, {out.shape[0]}, Gaps::kNone);
-  expect("embed: table", table, kFloats, {table.shape[0], out.shape[1]}, Gaps::kNone);
-  if (place() == Place::kHost) expect_ids("embed: token", tokens, table.shape[0]);
+  if (place() == Place::kHost) expect_ids("embed: token", tokens, table.rows);
   do_embed(tokens, table, out);
 }
 

@@ -55,7 +55,7 @@ class ForwardingBackend : public Backend {
                         double scale) override {
     to_.random_values(out, key, first, scale);
   }
-  void do_embed(TensorView tokens, TensorView table, TensorView out) override {
+  void do_embed(TensorView tokens, const Matrix& table, TensorView out) override {
     to_.embed(tokens, table, out);
   }
   void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {

@@ -71,7 +71,7 @@ class CpuBackend final : public HostBackend {
     cpu::random_values(workers_, out, key, first, scale);
   }
 
-  void do_embed(TensorView tokens, TensorView table, TensorView out) override {
+  void do_embed(TensorView tokens, const Matrix& table, TensorView out) override {
     cpu::embed(workers_, tokens, table, out);
   }
   void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {

@@ -1,6 +1,7 @@
 #include "cpu/linear.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "core/elements.h"
@@ -13,6 +14,8 @@ namespace {
 
 // Weight bytes times row tiles below which another thread costs more than it saves.
 constexpr std::int64_t kBytesPerThread = 64 * 1024;
+// Elements of an embedding per thread below which the same holds.
+constexpr std::int64_t kElementsPerThread = 16 * 1024;
 // Columns unpacked at a time where oneDNN cannot read the panels.
 constexpr std::int64_t kUnpackColumns = 256;
 // Bytes between converted rows of x where a tile reads them side by side: without it those of a
@@ -259,6 +262,39 @@ void pack_rows(const Workers& workers, Matrix& m, std::int64_t row_begin, Tensor
                              src.stride[0]);
       });
     });
+  });
+}
+
+// An element of a row lies a panel's width from the one before it, or from the pair before it.
+void embed(const Workers& workers, TensorView tokens, const Matrix& table, TensorView out) {
+  constexpr std::int64_t kPart = 256;  // elements that are brought together before they are widened
+  // The other types take a shift, or nothing.
+  const Widen widen = table.dtype == DType::kF16 ? linear_kernels(workers.isa).widen_f16 : nullptr;
+  const std::int64_t pair = table.dtype == DType::kBF16 ? 2 : 1;
+  const auto* ids = tokens.as<Token>();
+  visit_float(table.dtype, [&](auto type) {
+    using Stored = typename decltype(type)::Stored;
+    parallel_for(
+        with_threads(workers, out.numel() / kElementsPerThread), out.shape[0],
+        [&](std::int64_t t, int) {
+          const std::int64_t panel = ids[t] / kPanel, lane = ids[t] % kPanel;
+          const auto* from = static_cast<const Stored*>(table.storage.data()) +
+                             panel * padded_depth(table.cols, table.dtype) * kPanel + lane * pair;
+          float* to = out.as<float>() + t * out.stride[0];
+          std::array<Stored, kPart> part{};
+          for (std::int64_t k = 0; k < table.cols; k += kPart) {
+            const std::int64_t n = std::min(kPart, table.cols - k);
+            for (std::int64_t i = 0; i < n; ++i) {
+              part[static_cast<std::size_t>(i)] =
+                  from[(k + i) / pair * kPanel * pair + (k + i) % pair];
+            }
+            const std::int64_t whole = widen == nullptr ? 0 : n / kLanes * kLanes;
+            if (whole > 0) {
+              widen(reinterpret_cast<const std::byte*>(part.data()), 1, whole, to + k, whole);
+            }
+            convert(to + k + whole, DType::kF32, part.data() + whole, table.dtype, n - whole);
+          }
+        });
   });
 }
 

@@ -14,6 +14,9 @@ std::int64_t packed_bytes(std::int64_t rows, std::int64_t cols, DType dtype);
 // Backend::set_rows on a matrix of packed_bytes() zero-filled bytes.
 void pack_rows(const Workers& workers, Matrix& m, std::int64_t row_begin, TensorView src);
 
+// Backend::embed on such a matrix.
+void embed(const Workers& workers, TensorView tokens, const Matrix& table, TensorView out);
+
 // Scratch for linear() with up to `rows` rows and up to `widest` in features.
 std::int64_t linear_scratch_bytes(std::int64_t rows, std::int64_t max_width);
 

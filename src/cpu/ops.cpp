@@ -116,21 +116,6 @@ void random_values(const Workers& workers, TensorView out, const DrawKey& key, s
   });
 }
 
-void embed(const Workers& workers, TensorView tokens, TensorView table, TensorView out) {
-  const auto* ids = tokens.as<Token>();
-  const Widen widen = linear_kernels(workers.isa).widen_f16;
-  const bool by_vectors = table.dtype == DType::kF16 && widen != nullptr;
-  const std::int64_t d = out.shape[1], whole = by_vectors ? d / kLanes * kLanes : 0;
-  parallel_for(team_for(workers, out.numel()), out.shape[0], [&](std::int64_t t, int) {
-    const std::int64_t element = size_of(table.dtype);
-    const auto* row =
-        static_cast<const std::byte*>(table.data) + ids[t] * table.stride[0] * element;
-    float* to = out.as<float>() + t * out.stride[0];
-    if (whole > 0) widen(row, 1, whole, to, whole);
-    convert(to + whole, DType::kF32, row + whole * element, table.dtype, d - whole);
-  });
-}
-
 void rms_norm(const Workers& workers, TensorView x, TensorView w, float eps, TensorView out) {
   const auto row = rms_row(workers.isa);
   parallel_for(team_for(workers, x.numel()), x.shape[0], [&](std::int64_t t, int) {

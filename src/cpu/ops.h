@@ -8,8 +8,6 @@ namespace triforce::cpu {
 // Backend::random_values.
 void random_values(const Workers& workers, TensorView out, const DrawKey& key, std::int64_t first,
                    double scale);
-// Backend::embed.
-void embed(const Workers& workers, TensorView tokens, TensorView table, TensorView out);
 // Backend::rms_norm. Squares are summed in f32 over 32 interleaved partial sums.
 void rms_norm(const Workers& workers, TensorView x, TensorView w, float eps, TensorView out);
 // Backend::head_norm, each head as a row of rms_norm().

@@ -188,8 +188,8 @@ class CudaBackend final : public Backend, public DeviceQueue {
     kernels::random_values(out, key, first, scale, stream());
   }
 
-  void do_embed(TensorView tokens, TensorView table, TensorView out) override {
-    kernels::embed(tokens, table, out, stream());
+  void do_embed(TensorView tokens, const Matrix& table, TensorView out) override {
+    kernels::embed(tokens, kernels::packed(table), out, stream());
   }
   void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
     kernels::rms_norm(x, w, eps, out, stream());

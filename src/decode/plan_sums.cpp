@@ -19,14 +19,15 @@ std::int64_t stored_weight_bytes(const ModelConfig& c, const Shard& shard, const
                              matrix(c.hidden, s.intermediate);
   const std::int64_t vectors =
       (2 * std::int64_t{c.layers} + 1) * c.hidden + c.layers * c.head_vectors() / shard.size;
-  return c.layers * layer + matrix(c.vocab, c.hidden) + c.vocab * c.hidden * size_of(in.dtype) +
+  return c.layers * layer + (c.tied_embeddings ? 1 : 2) * matrix(c.vocab, c.hidden) +
          vectors * size_of(DType::kF32);
 }
 
-// Weights a pass reads: all but the embedding table, of which it reads one row a token. A tied
-// model has the table, too, beside the output matrix, which is read whole.
+// Weights a pass reads: all but the embedding table, of which it reads one row a token. That of a
+// tied model is the output head as well, which is read whole.
 std::int64_t read_weight_bytes(const ModelConfig& c, const Shard& shard, DType dtype) {
-  return weight_bytes(c, shard, dtype) - c.vocab * c.hidden * size_of(dtype);
+  const std::int64_t table = c.tied_embeddings ? 0 : c.vocab * c.hidden * size_of(dtype);
+  return weight_bytes(c, shard, dtype) - table;
 }
 
 std::int64_t rope_bytes(const ModelConfig& c, std::int64_t positions) {

@@ -265,7 +265,7 @@ bool LlamaModel::enqueue(std::int64_t logits, const OnTile& on_tile) {
   const std::int64_t n = parts_->rows(), parts = parts_->count();
   // After the last layer's keys and values only the rows that logits are made of matter.
   const std::int64_t last_rows = parts == 1 || logits == 0 ? logits : n;
-  b_.embed(parts_->tokens(), weights_.embed.view(), stream_);
+  b_.embed(parts_->tokens(), weights_.embed, stream_);
   const int layers = static_cast<int>(weights_.layers.size());
   for (int l = 0; l < layers; ++l) {
     Tile tile;
@@ -290,7 +290,7 @@ bool LlamaModel::enqueue(std::int64_t logits, const OnTile& on_tile) {
   const TensorView h = h_.view().rows(0, logits);
   b_.rms_norm(rows, weights_.final_norm.view(), static_cast<float>(weights_.config.rms_norm_eps),
               h);
-  b_.linear(h, weights_.lm_head, logits_.view().rows(0, logits), false, path_);
+  b_.linear(h, weights_.head(), logits_.view().rows(0, logits), false, path_);
   return true;
 }
 

@@ -44,7 +44,6 @@ Part describe(const ModelConfig& c, WeightPart part) {
 PartShape part_shape(const ModelConfig& c, WeightPart part) { return describe(c, part).shape; }
 
 std::string part_name(const ModelConfig& c, WeightPart part, int layer) {
-  if (part == WeightPart::kLmHead && c.tied_embeddings) part = WeightPart::kEmbed;
   const char* name = describe(c, part).name;
   return part < WeightPart::kAttnNorm ? name : fmt::format("model.layers.{}.{}", layer, name);
 }

@@ -266,6 +266,11 @@ std::int64_t norm_elements(const ModelConfig& c) {
   return (2 * std::int64_t{c.layers} + 1) * c.hidden;
 }
 
+// Of the embedding and the output head.
+std::int64_t table_elements(const ModelConfig& c) {
+  return c.vocab * c.hidden * (c.tied_embeddings ? 1 : 2);
+}
+
 }  // namespace
 
 ModelConfig model_config_of(const JsonView& root) {
@@ -323,7 +328,7 @@ std::int64_t ModelConfig::parameters() const {
   const std::int64_t biases = has_qkv_bias() ? std::int64_t{heads + 2 * kv_heads} * head_dim : 0;
   const std::int64_t head_norms = has_head_norms() ? std::int64_t{2} * head_dim : 0;
   return layers * (matrix_elements(*this) + biases + head_norms) + norm_elements(*this) +
-         vocab * hidden * (tied_embeddings ? 1 : 2);
+         table_elements(*this);
 }
 
 std::int64_t ModelConfig::head_vectors() const {
@@ -337,7 +342,7 @@ std::int64_t ModelConfig::kv_bytes_per_token(DType dtype) const {
 }
 
 std::int64_t ModelConfig::weight_bytes(DType dtype) const {
-  const std::int64_t matrices = layers * matrix_elements(*this) + 2 * vocab * hidden;
+  const std::int64_t matrices = layers * matrix_elements(*this) + table_elements(*this);
   const std::int64_t vectors = norm_elements(*this) + layers * head_vectors();
   return matrices * size_of(dtype) + vectors * size_of(DType::kF32);
 }

@@ -140,15 +140,6 @@ class Builder {
     return m;
   }
 
-  Tensor table(WeightPart part) {
-    const PartShape shape = source_.shape(part);
-    Tensor t(b_.allocator(), dtype_, {shape.rows, shape.cols}, b_.place(), tag_);
-    for_blocks(part, 0, [&](std::int64_t begin, const TensorView& block) {
-      b_.upload(t.view().rows(begin, block.shape[0]), block);
-    });
-    return t;
-  }
-
  private:
   template <class Body>
   void for_blocks(WeightPart part, int layer, const Body& body) {
@@ -186,7 +177,7 @@ ModelWeights build_weights(Backend& backend, const ModelConfig& config, DType dt
   w.shard = shard;
   w.dtype = dtype;
   w.tag = tag;
-  w.embed = build.table(WeightPart::kEmbed);
+  w.embed = build.matrix({WeightPart::kEmbed});
   w.layers.reserve(static_cast<std::size_t>(config.layers));
   for (int l = 0; l < config.layers; ++l) {
     LayerWeights& layer = w.layers.emplace_back();
@@ -202,8 +193,7 @@ ModelWeights build_weights(Backend& backend, const ModelConfig& config, DType dt
     layer.down = build.matrix({WeightPart::kDown}, l);
   }
   w.final_norm = build.vectors({{WeightPart::kFinalNorm}}, 0);
-  // Tied or not, logits need the matrix in the backend's own layout.
-  w.lm_head = build.matrix({WeightPart::kLmHead});
+  if (!config.tied_embeddings) w.lm_head = build.matrix({WeightPart::kLmHead});
   return w;
 }
 
@@ -257,10 +247,8 @@ class CheckpointSource final : public WeightSource {
   void hash(std::int64_t begin, std::int64_t n, DType dtype) {
     TF_CHECK(begin == open_.next, "row {} is hashed after {}", begin, open_.next);
     open_.next += n;
-    // The head of a tied model is the embedding, which has been hashed already.
-    const ModelConfig& c = checkpoint_.config();
-    if (open_.part == WeightPart::kLmHead && c.tied_embeddings) return;
     if (begin == 0) {
+      const ModelConfig& c = checkpoint_.config();
       const auto d = dims(open_.part);
       digest_.update(fmt::format("{} {} [{}]\n", part_name(c, open_.part, open_.layer),
                                  to_string(dtype), fmt::join(as_tensor(d), ", ")));
@@ -305,7 +293,6 @@ class RandomSource final : public WeightSource {
       ones_.assign(static_cast<std::size_t>(n), 1.0F);
       return make_view(ones_.data(), DType::kF32, {n});
     }
-    if (part == WeightPart::kLmHead && c_.tied_embeddings) part = WeightPart::kEmbed;
     // One counter per tensor: matrices of a layer follow each other, those outside are layer 0's.
     // Biases come after all of them.
     constexpr std::uint32_t kParts = static_cast<std::uint32_t>(WeightPart::kQBias);

@@ -184,10 +184,12 @@ void ReferenceBackend::do_random_values(TensorView out, const DrawKey& key, std:
   }
 }
 
-void ReferenceBackend::do_embed(TensorView tokens, TensorView table, TensorView out) {
+void ReferenceBackend::do_embed(TensorView tokens, const Matrix& table, TensorView out) {
   for (std::int64_t t = 0; t < out.shape[0]; ++t) {
     const Token id = tokens.as<Token>()[t];
-    for (std::int64_t j = 0; j < out.shape[1]; ++j) set(out, t, j, at(table, id, j));
+    for (std::int64_t j = 0; j < table.cols; ++j) {
+      set(out, t, j, load(table.storage.data(), table.dtype, id * table.cols + j));
+    }
   }
 }
 

@@ -29,7 +29,7 @@ class ReferenceBackend : public HostBackend {
 
   void do_random_values(TensorView out, const DrawKey& key, std::int64_t first,
                         double scale) override;
-  void do_embed(TensorView tokens, TensorView table, TensorView out) override;
+  void do_embed(TensorView tokens, const Matrix& table, TensorView out) override;
   void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override;
   void do_head_norm(TensorView x, TensorView w, float eps) override;
   void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,

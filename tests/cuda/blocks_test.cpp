@@ -150,7 +150,8 @@ const std::vector<Call>& products() {
       {"rows",
        [](Memory& m) {
          const TensorView x = m.f32({3, 300});
-         embed(m.ints({4, 0, 6}), m.half({7, 300}), x, nullptr);
+         const Matrix table{m.storage(packed_bytes(7, 300)), m.type(), 7, 300};
+         embed(m.ints({4, 0, 6}), packed(table), x, nullptr);
          rms_norm(x, m.f32({300}), 1e-5F, x, nullptr);
          rms_norm(m.f32({2, 1500}), m.f32({1500}), 1e-5F, m.half({2, 1500}), nullptr);
          head_norm(m.half({3, 9, 80}), m.f32({9, 80}), 1e-5F, nullptr);

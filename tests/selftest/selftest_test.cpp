@@ -78,7 +78,7 @@ class Broken final : public ForwardingBackend {
   };
   Broken(Backend& to, Fault fault) : ForwardingBackend(to), fault_(fault) {}
 
-  void do_embed(TensorView tokens, TensorView table, TensorView out) override {
+  void do_embed(TensorView tokens, const Matrix& table, TensorView out) override {
     ForwardingBackend::do_embed(tokens, table, out);
     if (fault_ == Fault::kEmbed) out.as<float>()[0] += 0x1.0p-10F;
   }
