@@ -52,6 +52,9 @@ struct ModelConfig {
   double rms_norm_eps = 1e-5, rope_theta = 10000.0;
   RopeScaling rope;
   bool tied_embeddings = false;
+  // Rows of the checkpoint's tables where a drafter takes a larger vocabulary, that of its target:
+  // the others are never proposed. 0: `vocab` of them.
+  std::int64_t stored_vocab = 0;
   std::int32_t bos = 1;  // -1: none
   std::vector<std::int32_t> eos = {2};
   bool eos_of_generation = false;    // they are those of generation_config.json alone
@@ -74,6 +77,8 @@ struct ModelConfig {
   // Elements of the biases and head norms of a layer as they are held, in f32: a norm for each
   // head.
   std::int64_t head_vectors() const;
+  // Elements of the bias of the output head, f32, which only a stored_vocab needs.
+  std::int64_t head_biases() const;
   // Bytes of all weights at `dtype` (norms and biases as f32). A tied embedding counts once.
   std::int64_t weight_bytes(DType dtype) const;
 };

@@ -63,10 +63,12 @@ struct ModelWeights {
   LocalShape shape() const { return local_shape(config, shard); }
 };
 
-// Reads the shard's rows and columns and converts them to `dtype`. Throws Error(kBadInput) from
-// Checkpoint, Error(kResources).
-ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, DType dtype, MemTag tag,
-                          const LoadProgress& progress, const Shard& shard = {});
+// Reads the shard's rows and columns and converts them to `dtype`. `config` is the checkpoint's,
+// but for its name, RoPE scaling and vocabulary. Throws Error(kBadInput) from Checkpoint,
+// Error(kResources).
+ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, const ModelConfig& config,
+                          DType dtype, MemTag tag, const LoadProgress& progress,
+                          const Shard& shard = {});
 // Bell-shaped weights (a sum of four uniforms) of standard deviation 1.28 / sqrt(inputs), that is
 // 0.02 at 4,096 inputs, so that logits spread alike at every width; norms 1. A pure function of
 // (config, seed); dtype only rounds, and a shard is a part of the whole.

@@ -1,3 +1,4 @@
+// Tests: tests/cpu/linear_test.cpp, tests/backend/conformance_test.cpp
 #include "cpu/linear.h"
 
 #include <algorithm>

@@ -17,8 +17,8 @@ std::int64_t stored_weight_bytes(const ModelConfig& c, const Shard& shard, const
   const std::int64_t layer = matrix(s.qkv_width(), c.hidden) + matrix(c.hidden, s.query_width()) +
                              matrix(2 * s.intermediate, c.hidden) +
                              matrix(c.hidden, s.intermediate);
-  const std::int64_t vectors =
-      (2 * std::int64_t{c.layers} + 1) * c.hidden + c.layers * c.head_vectors() / shard.size;
+  const std::int64_t vectors = (2 * std::int64_t{c.layers} + 1) * c.hidden +
+                               c.layers * c.head_vectors() / shard.size + c.head_biases();
   return c.layers * layer + (c.tied_embeddings ? 1 : 2) * matrix(c.vocab, c.hidden) +
          vectors * size_of(DType::kF32);
 }

@@ -298,8 +298,10 @@ void check_drafter(const ModelConfig& target, const ModelConfig* draft, const Sp
   if (draft == nullptr)
     throw_usage("--draft: expected a drafter for the methods chosen, found none");
   if (draft->vocab != target.vocab)
-    throw_usage("--draft: expected the target's vocabulary of {} tokens, found {}", target.vocab,
-                draft->vocab);
+    throw_usage(
+        "--draft: expected the target's vocabulary of {} tokens, or tokenizers of both whose ids "
+        "mean the same, found {}",
+        target.vocab, draft->vocab);
 }
 
 }  // namespace triforce

@@ -341,9 +341,11 @@ std::int64_t ModelConfig::kv_bytes_per_token(DType dtype) const {
   return 2 * std::int64_t{layers} * kv_heads * KvFormat(dtype).bytes(head_dim);
 }
 
+std::int64_t ModelConfig::head_biases() const { return stored_vocab == 0 ? 0 : vocab; }
+
 std::int64_t ModelConfig::weight_bytes(DType dtype) const {
   const std::int64_t matrices = layers * matrix_elements(*this) + table_elements(*this);
-  const std::int64_t vectors = norm_elements(*this) + layers * head_vectors();
+  const std::int64_t vectors = norm_elements(*this) + layers * head_vectors() + head_biases();
   return matrices * size_of(dtype) + vectors * size_of(DType::kF32);
 }
 

@@ -9,6 +9,7 @@
 #include <limits>
 #include <span>
 
+#include "core/elements.h"
 #include "core/sha256.h"
 #include "model/llama_tensors.h"
 #include "triforce/format.h"
@@ -140,6 +141,17 @@ class Builder {
     return m;
   }
 
+  // Of the output head: 0 for rows that are stored; the others' probability is 0.
+  Tensor bias_of_padding() {
+    constexpr float kNever = -1e30F;
+    std::vector<float> values(static_cast<std::size_t>(c_.vocab), kNever);
+    std::fill_n(values.begin(), c_.stored_vocab, 0.0F);
+    Tensor bias(b_.allocator(), DType::kF32, {c_.vocab}, b_.place(), tag_);
+    b_.upload(bias.view(), make_view(values.data(), DType::kF32, {c_.vocab}));
+    advance(bias.view().bytes());
+    return bias;
+  }
+
  private:
   template <class Body>
   void for_blocks(WeightPart part, int layer, const Body& body) {
@@ -194,6 +206,9 @@ ModelWeights build_weights(Backend& backend, const ModelConfig& config, DType dt
   }
   w.final_norm = build.vectors({{WeightPart::kFinalNorm}}, 0);
   if (!config.tied_embeddings) w.lm_head = build.matrix({WeightPart::kLmHead});
+  if (config.head_biases() > 0) {
+    (w.lm_head ? *w.lm_head : w.embed).bias = build.bias_of_padding();
+  }
   return w;
 }
 
@@ -272,6 +287,30 @@ class CheckpointSource final : public WeightSource {
   Open open_;
 };
 
+// Tables that end before the vocabulary does go on with zeros.
+class PaddedSource final : public WeightSource {
+ public:
+  PaddedSource(WeightSource& stored, const ModelConfig& config) : stored_(stored), c_(config) {}
+
+  TensorView rows(WeightPart part, int layer, std::int64_t begin, std::int64_t n) override {
+    const bool is_table = part == WeightPart::kEmbed || part == WeightPart::kLmHead;
+    const std::int64_t end = is_table && c_.stored_vocab > 0 ? c_.stored_vocab : begin + n;
+    const std::int64_t there = std::clamp<std::int64_t>(end - begin, 0, n);
+    if (there == n) return stored_.rows(part, layer, begin, n);
+    values_.assign(static_cast<std::size_t>(n * c_.hidden), 0.0F);
+    if (there > 0) {
+      const TensorView stored = stored_.rows(part, layer, begin, there);
+      convert(values_.data(), DType::kF32, stored.data, stored.dtype, stored.numel());
+    }
+    return make_view(values_.data(), DType::kF32, {n, c_.hidden});
+  }
+
+ private:
+  WeightSource& stored_;
+  const ModelConfig& c_;
+  std::vector<float> values_;
+};
+
 // Of random biases: a tenth of what the products are that they are added to.
 constexpr double kBiasDeviation = 0.1;
 
@@ -322,15 +361,17 @@ class RandomSource final : public WeightSource {
 
 }  // namespace
 
-ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, DType dtype, MemTag tag,
-                          const LoadProgress& progress, const Shard& shard) {
+ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, const ModelConfig& config,
+                          DType dtype, MemTag tag, const LoadProgress& progress,
+                          const Shard& shard) {
   checkpoint.check_llama_tensors();
   const bool hashes = shard.rank == 0;
   if (hashes) checkpoint.check_tied_head();
   // Where the device's memory is the host's, pages that are kept stand where its buffers could be.
   const PageCache cache = backend.traits().shares_host_memory ? PageCache::kDrop : PageCache::kKeep;
   CheckpointSource source(checkpoint, hashes, cache);
-  ModelWeights w = build_weights(backend, checkpoint.config(), dtype, tag, source, shard, progress);
+  PaddedSource padded(source, config);
+  ModelWeights w = build_weights(backend, config, dtype, tag, padded, shard, progress);
   w.config_sha256 = checkpoint.config_sha256();
   if (hashes) w.weights_digest = source.digest();
   return w;

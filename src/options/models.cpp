@@ -1,10 +1,12 @@
 #include "options/models.h"
 
+#include <algorithm>
 #include <system_error>
 
 #include "core/file.h"
 #include "core/utf8.h"
 #include "data/datasets.h"
+#include "options/tokenizers.h"
 
 namespace triforce {
 namespace {
@@ -122,6 +124,33 @@ std::string note_on_tokenizers(const std::filesystem::path& target,
   return {};
 }
 
+// Whether an id below both vocabularies means the same, and no text has other ids.
+bool have_same_ids(const ModelChoice& target, const ModelChoice& draft) {
+  if (target.folder.empty() && draft.folder.empty()) {
+    return drafter_of_preset(target.config.name) == draft.config.name;
+  }
+  const std::filesystem::path a = tokenizer_file(target), b = tokenizer_file(draft);
+  if (a.empty() || b.empty()) return false;
+  const std::int64_t vocab = std::min(target.config.vocab, draft.config.vocab);
+  try {
+    return Tokenizer::open(a, vocab).has_same_ids(Tokenizer::open(b, vocab));
+  } catch (const Error& e) {
+    if (e.code() != ExitCode::kBadInput) throw;
+    return false;
+  }
+}
+
+// Vocabularies are padded to different sizes, for the sake of matrices. What a drafter lacks of its
+// target's it never proposes; what it has besides is left out.
+void take_vocabulary(const ModelChoice& target, ModelChoice& draft) {
+  const std::int64_t wanted = target.config.vocab, own = draft.config.vocab;
+  if (own == wanted || !have_same_ids(target, draft)) return;
+  if (own < wanted && !draft.random) draft.config.stored_vocab = own;
+  draft.config.vocab = wanted;
+  draft.notes.push_back(fmt::format(
+      "its vocabulary of {} ids is taken as the target's {}: both mean the same", own, wanted));
+}
+
 void open_checkpoint(ModelChoice& model) {
   if (model.random) return;
   const Checkpoint checkpoint = Checkpoint::open(model.folder);
@@ -171,6 +200,7 @@ ModelPair choose_models(const RunConfig& config, bool want_draft) {
   }
   if (!want_draft) return pair;
   pair.draft = choose_draft(config);
+  take_vocabulary(pair.target, *pair.draft);
   if (std::string note = note_on_tokenizers(pair.target.folder, pair.draft->folder);
       !note.empty()) {
     pair.draft->notes.push_back(std::move(note));
@@ -221,10 +251,7 @@ ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype
     return random_weights(backend, choice.config, dtype, seed, tag, progress, shard);
   }
   const Checkpoint checkpoint = Checkpoint::open(choice.folder);
-  ModelWeights weights = load_weights(backend, checkpoint, dtype, tag, progress, shard);
-  weights.config.name = choice.config.name;
-  weights.config.rope = choice.config.rope;  // --rope-scaling
-  return weights;
+  return load_weights(backend, checkpoint, choice.config, dtype, tag, progress, shard);
 }
 
 }  // namespace triforce

@@ -265,6 +265,31 @@ class Tokenizers(CheckpointTest):
                 "-o", "json").out)
             self.assertEqual(plan["notes"], expected)
 
+    def test_vocabularies_of_other_sizes(self):
+        """Where ids mean the same a drafter takes its target's, and every method's tokens are the target's."""
+        one = json.dumps({"decoder": {"type": "Fuse"}, "model": {"type": "BPE", "merges": [], "vocab": {
+            letter: i for i, letter in enumerate("abcdefgh")}}})
+        target = self.model("t")
+        size = TINY["vocab_size"]
+        def greedy(draft):
+            done = self.run_program("run", *self.options(target, draft, temp=0, method="ar,draft,triforce"))
+            return strict_json(done.out)["cases"]
+        for vocab in (size - 9, size + 40):
+            draft = self.model("d", vocab_size=vocab)
+            for folder in "td":
+                self.write(f"{folder}/tokenizer.json", one)
+            cases = greedy(draft)
+            self.assertEqual([case["lossless"]["equal_to_baseline"] for case in cases[1:]], [True, True])
+            self.assertIn(f"drafter: its vocabulary of {vocab} ids is taken as the target's {size}: both mean the "
+                          "same", cases[1]["validity"]["notes"])
+            for other in (one.replace('"h": 7', '"i": 7'), None):
+                if other:
+                    self.write("d/tokenizer.json", other)
+                else:
+                    (self.folder / "d/tokenizer.json").unlink()
+                self.fails(2, "run", *self.options(target, draft),
+                           says=["tokenizers of both whose ids mean the same", f"found {vocab}"])
+
     def test_inspect_checks_it_as_a_run_would(self):
         target = self.model("t")
         self.run_program("inspect", target)

@@ -231,7 +231,8 @@ TEST_F(EmulatedDevices, LoadingToMemoryOfTheHostDropsThePagesOfItsFiles) {
     limits.integrated = integrated;
     tf_emulator::set_limits(limits);
     if (!can_drop(file)) GTEST_SKIP() << "this file system keeps its pages";
-    static_cast<void>(load_weights(*make_cuda_backend({}), Checkpoint::open(folder.path()),
+    const Checkpoint checkpoint = Checkpoint::open(folder.path());
+    static_cast<void>(load_weights(*make_cuda_backend({}), checkpoint, checkpoint.config(),
                                    DType::kF16, MemTag::kTargetWeights, {}));
     cached.push_back(cached_pages(file).value_or(-1));
   }

@@ -229,7 +229,8 @@ TEST_P(Dialects, TheLawIsThatOfTransformersOrTheCheckpointIsRefused) {
   const std::unique_ptr<Backend> reference = make_reference_backend();
   const auto load = [&] {
     const Checkpoint checkpoint = Checkpoint::open(folder.path());
-    load_weights(*reference, checkpoint, DType::kF32, MemTag::kTargetWeights, {});
+    load_weights(*reference, checkpoint, checkpoint.config(), DType::kF32, MemTag::kTargetWeights,
+                 {});
   };
   const std::string verdict = testing_files::verdict(load);
   ASSERT_EQ(verdict, d.refused.empty() ? "accept" : d.refused) << testing_files::message(load);

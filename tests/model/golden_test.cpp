@@ -179,12 +179,13 @@ TEST(LoadWeights, ReportsProgressInBytesOfTheRunsDtype) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const std::unique_ptr<Backend> b = make_reference_backend();
     std::int64_t last = 0;
-    const ModelWeights w = load_weights(*b, checkpoint, dtype, MemTag::kDraftWeights,
-                                        [&](std::int64_t done, std::int64_t total) {
-                                          EXPECT_GT(done, last);
-                                          EXPECT_EQ(total, checkpoint.config().weight_bytes(dtype));
-                                          last = done;
-                                        });
+    const ModelWeights w =
+        load_weights(*b, checkpoint, checkpoint.config(), dtype, MemTag::kDraftWeights,
+                     [&](std::int64_t done, std::int64_t total) {
+                       EXPECT_GT(done, last);
+                       EXPECT_EQ(total, checkpoint.config().weight_bytes(dtype));
+                       last = done;
+                     });
     EXPECT_EQ(last, checkpoint.config().weight_bytes(dtype));
     // All of it is in the ledger under its tag.
     EXPECT_EQ(b->allocator().ledger(MemTag::kDraftWeights).live_bytes, last);
@@ -193,12 +194,62 @@ TEST(LoadWeights, ReportsProgressInBytesOfTheRunsDtype) {
   }
 }
 
+// A drafter takes its target's vocabulary. Logits of ids that it has keep their bits; others are
+// never proposed, and may be read.
+TEST(LoadWeights, AnotherVocabulary) {
+  for (const char* name : {"mha_f32", "tied_head_dim_bf16", "qwen3_tied_bf16"}) {
+    const Checkpoint checkpoint = Checkpoint::open(folder_of(name));
+    for (const bool reference : {true, false}) {
+      SCOPED_TRACE(fmt::format("{}, {}", name, reference ? "reference" : "cpu"));
+      const auto backend = reference ? make_reference_backend() : make_cpu_backend({});
+      ModelConfig c = checkpoint.config();
+      const std::int64_t own = c.vocab;
+      const std::vector<Token> tokens = {0, 5, static_cast<Token>(own - 6), 1, 7};
+      testing::Loaded plain(*backend, checkpoint, DType::kF32);
+      const auto live = [&] {
+        return backend->allocator().ledger(MemTag::kTargetWeights).live_bytes;
+      };
+      const std::int64_t besides = live() - c.weight_bytes(DType::kF32);  // tables of RoPE
+      const std::vector<float> expected = plain.run(tokens, 3);
+      for (const std::int64_t vocab : {own + 70, own - 5}) {
+        c.vocab = vocab;
+        c.stored_vocab = vocab > own ? own : 0;
+        const std::int64_t before = live();
+        testing::Loaded other(*backend, checkpoint, c, DType::kF32);
+        if (reference) {
+          EXPECT_EQ(live() - before - besides, c.weight_bytes(DType::kF32));
+        }
+        EXPECT_EQ(other.weights.weights_digest, plain.weights.weights_digest);
+        const std::vector<float> found = other.run(tokens, 3);
+        ASSERT_EQ(std::ssize(found), std::ssize(tokens) * vocab);
+        for (std::int64_t row = 0; row < std::ssize(tokens); ++row) {
+          for (std::int64_t id = 0; id < vocab; ++id) {
+            const float logit = found[static_cast<std::size_t>(row * vocab + id)];
+            if (id < own) {
+              ASSERT_EQ(logit, expected[static_cast<std::size_t>(row * own + id)]) << id;
+            } else {
+              ASSERT_LT(logit, -1e29F) << id;
+            }
+          }
+        }
+        if (vocab < own) continue;
+        const std::vector<Token> beyond = {static_cast<Token>(own + 3)};
+        const std::vector<float> after = other.run(beyond, 1);
+        for (std::int64_t id = 0; id < own; ++id) {
+          ASSERT_TRUE(std::isfinite(after[static_cast<std::size_t>(id)])) << id;
+        }
+      }
+    }
+  }
+}
+
 TEST(LoadWeights, TheDigestIsThatOfTheStoredValues) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(::testing::TempDir()) / "weights_digest";
   const std::unique_ptr<Backend> b = make_reference_backend();
   const auto digest = [&](const fs::path& from, DType dtype) {
-    return load_weights(*b, Checkpoint::open(from), dtype, MemTag::kTargetWeights, {})
+    const Checkpoint checkpoint = Checkpoint::open(from);
+    return load_weights(*b, checkpoint, checkpoint.config(), dtype, MemTag::kTargetWeights, {})
         .weights_digest;
   };
   for (const char* name : {"mha_f32", "tied_head_dim_bf16", "qwen2_bf16", "qwen3_tied_bf16"}) {

@@ -15,8 +15,10 @@ constexpr std::int64_t kLoadedTokens = 192;  // that a cache of it holds
 // One checkpoint loaded on one backend.
 struct Loaded {
   Loaded(Backend& backend, const Checkpoint& checkpoint, DType dtype)
+      : Loaded(backend, checkpoint, checkpoint.config(), dtype) {}
+  Loaded(Backend& backend, const Checkpoint& checkpoint, const ModelConfig& config, DType dtype)
       : b(backend),
-        weights(load_weights(b, checkpoint, dtype, MemTag::kTargetWeights, {})),
+        weights(load_weights(b, checkpoint, config, dtype, MemTag::kTargetWeights, {})),
         model(b, weights, kLoadedTokens, kLoadedTokens, kLoadedTokens) {}
 
   // Logits [n, V], passes of `step` rows.

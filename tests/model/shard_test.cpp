@@ -163,7 +163,8 @@ TEST(Shard, RankZeroDigestsTheWholeCheckpoint) {
         Checkpoint::open(std::filesystem::path(TF_SOURCE_DIR) / "tests" / "golden" / name);
     const auto backend = make_reference_backend();
     const auto load = [&](const Shard& shard) {
-      return load_weights(*backend, checkpoint, DType::kF32, MemTag::kTargetWeights, {}, shard);
+      return load_weights(*backend, checkpoint, checkpoint.config(), DType::kF32,
+                          MemTag::kTargetWeights, {}, shard);
     };
     const std::string whole = load({}).weights_digest;
     const int ranks = checkpoint.config().kv_heads;
@@ -179,8 +180,8 @@ TEST(Shard, EveryHeadHasTheNormOfItsKind) {
                                                  "golden" / "qwen3_tied_bf16");
   const auto backend = make_reference_backend();
   const auto norms = [&](const Shard& shard) {
-    const ModelWeights w =
-        load_weights(*backend, checkpoint, DType::kF32, MemTag::kTargetWeights, {}, shard);
+    const ModelWeights w = load_weights(*backend, checkpoint, checkpoint.config(), DType::kF32,
+                                        MemTag::kTargetWeights, {}, shard);
     return host_copy(*backend, w.layers.back().head_norms.view());
   };
   const ModelConfig& c = checkpoint.config();

@@ -82,7 +82,9 @@ TEST(Config, SizesOfTheModelsOfThePaper) {
     EXPECT_TRUE(find_preset(name)->notes.empty()) << name;
     const std::optional<std::string> drafter = drafter_of_preset(name);
     if (!drafter) continue;
-    EXPECT_EQ(find_preset(*drafter).value().vocab, find_preset(name)->vocab) << name;
+    // Qwen2.5 pads the same tokens to two sizes.
+    const std::int64_t vocab = find_preset(*drafter).value().vocab;
+    EXPECT_EQ(vocab, name == "qwen2.5-7B-1M" ? 151'936 : find_preset(name)->vocab) << name;
   }
   EXPECT_FALSE(find_preset("llama-7b-128k").has_value());
 }
