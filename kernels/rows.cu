@@ -1,6 +1,8 @@
 #include "kernels/kernels.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 
 #include "kernels/element.cuh"
 #include "kernels/launch.cuh"
@@ -14,7 +16,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A thread has four elements of a row, which lie together in the matrix.
+// A thread has four elements of a row, which lie in pairs (packed_offset). Those past its width are
+// padding.
 template <class T>
 __global__ void embed_kernel(const std::int32_t* tokens, const T* table, std::int64_t vocab,
                              std::int64_t width, std::int64_t k_tiles, float* out,
@@ -23,9 +26,16 @@ __global__ void embed_kernel(const std::int32_t* tokens, const T* table, std::in
   if (col >= width) return;
   const std::int64_t token = tokens[blockIdx.y];
   const std::int64_t row = token >= 0 && token < vocab ? token : 0;
-  const T* const from = table + packed_index(row, col, k_tiles);
+  const auto* const pairs =
+      reinterpret_cast<const std::uint32_t*>(table + packed_index(row, col, k_tiles));
+  const std::uint32_t bits[2] = {pairs[0], pairs[packed_offset(2) / 2]};
+  T values[4];
+  memcpy(values, bits, sizeof values);
   float* const to = out + blockIdx.y * stride + col;
-  for (int i = 0; i < 4 && col + i < width; ++i) to[i] = to_float(from[packed_offset(i)]);
+  TF_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    if (col + i < width) to[i] = to_float(values[i]);
+  }
 }
 
 // A thread's elements begin, begin + kThreads, ... of a row, kEach at most: all on their way at
