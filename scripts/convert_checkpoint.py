@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Converts a checkpoint to safetensors: pytorch_model*.bin of a Hugging Face folder, or a GGUF file.
 
-The .bin files hold a pickle, which can run code; it is read here with a list of what a tensor is made of,
+The .bin files hold a pickle, which can run code. It is read here with a list of what a tensor is made of,
 and everything else is refused. Data types are kept. Shards are written as
 model-0000i-of-0000n.safetensors with an index, a single file as model.safetensors, beside a copy of the
 small files of the folder. Needs Python alone, and memory for one block of a tensor.
 
-Of a GGUF file of a Llama, Mistral, Qwen2 or Qwen3 with its tokenizer come model.safetensors, config.json
-and the tokenizer's files; one without tensors gives the tokenizer alone. Types F32, F16, BF16, Q8_0, Q4_0,
-Q4_1, Q4_K and Q6_K are read, by the package gguf (pip install gguf).
+A GGUF file holds a Llama, Mistral, Qwen2 or Qwen3 with its tokenizer. It gives model.safetensors,
+config.json and the tokenizer's files; without tensors it gives the tokenizer's files alone. Types F32, F16,
+BF16, Q8_0, Q4_0, Q4_1, Q4_K and Q6_K are read, by the package gguf (pip install gguf).
+
 exit codes: 0 done, 2 wrong usage, 3 a file is not what was expected, 4 a file cannot be read or written
 """
 import collections
@@ -24,7 +25,8 @@ import zipfile
 from pathlib import Path
 
 from lib.download import BAD_INPUT, RESOURCES, USAGE, Failure, Parser, parse, run
-from lib.gguf_checkpoint import Checkpoint, GgufFile
+from lib.gguf_checkpoint import Checkpoint
+from lib.gguf_file import GgufFile
 from lib.gguf_tokenizer import GgufTokenizer
 
 COPIED = ("config.json", "generation_config.json", "tokenizer.model", "tokenizer_config.json",
@@ -329,9 +331,13 @@ def convert_files(files, written, index_file, done):
 def convert_gguf(source, target, dtype):
     """Writes model, configuration and tokenizer of a GGUF file to `target`."""
     file = GgufFile(source)
-    texts = GgufTokenizer(file).files()
+    tokenizer = GgufTokenizer(file)
+    texts = tokenizer.files()
     checkpoint = Checkpoint(file, dtype) if file.reader.tensors else None
     if checkpoint:
+        rows = checkpoint.tensors["model.embed_tokens.weight"].shape[0]
+        expect(len(tokenizer.tokens) <= rows, f"{source}: token_embd.weight: expected a row for each of "
+                                              f"{len(tokenizer.tokens)} tokens, found {rows}")
         texts["config.json"] = (json.dumps(checkpoint.config(), indent=2) + "\n").encode()
     written = [target / "model.safetensors"] if checkpoint else []
     for path in written + [target / name for name in texts]:
@@ -384,10 +390,10 @@ def main():
     parser.add_argument("--out", type=Path, metavar="FOLDER",
                         help="where to write (default: beside the .bin files; a .gguf file needs it)")
     parser.add_argument("--dtype", choices=("f32", "f16", "bf16"),
-                        help="of the tensors of a .gguf file (default: as stored, quantised ones f32)")
+                        help="of the tensors of a .gguf file (default: F16 and BF16 stay, all others become f32)")
     options = parser.parse_args()
     source = options.checkpoint
-    if source.suffix == ".gguf":
+    if source.suffix.lower() == ".gguf":
         expect(source.is_file(), f"{source}: no such file")
         if not options.out:
             parser.error("--out: expected a folder for the checkpoint of a .gguf file")

@@ -5,20 +5,25 @@ rows of q and k of Llama models, for another way to rotate them; here they come 
 """
 import math
 
-from lib.download import BAD_INPUT, RESOURCES, Failure
+from lib.gguf_file import fail
 
 # Architectures of GGUF: the class of transformers, model_type, and whether rows of q and k have moved.
 ARCHITECTURES = {"llama": ("LlamaForCausalLM", "llama", True), "qwen2": ("Qwen2ForCausalLM", "qwen2", False),
                  "qwen3": ("Qwen3ForCausalLM", "qwen3", False)}
 WIDTHS = {"F32": 4, "F16": 2, "BF16": 2}
 QUANTISED = ("Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K")
+# Tensors by their names in GGUF: those of the model, of every layer, and of every layer of an architecture.
+HEAD, ROPE_FACTORS = "output.weight", "rope_freqs.weight"  # may be missing
 OUTER = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight",
-         "output.weight": "lm_head.weight"}
-INNER = {"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
-         "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
-         "attn_k_norm": "self_attn.k_norm", "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj",
-         "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
-ROPE_FACTORS = "rope_freqs.weight"
+         HEAD: "lm_head.weight"}
+INNER = {"attn_norm.weight": "input_layernorm.weight", "attn_q.weight": "self_attn.q_proj.weight",
+         "attn_k.weight": "self_attn.k_proj.weight", "attn_v.weight": "self_attn.v_proj.weight",
+         "attn_output.weight": "self_attn.o_proj.weight", "ffn_norm.weight": "post_attention_layernorm.weight",
+         "ffn_gate.weight": "mlp.gate_proj.weight", "ffn_up.weight": "mlp.up_proj.weight",
+         "ffn_down.weight": "mlp.down_proj.weight"}
+OWN = {"llama": {},
+       "qwen2": {f"attn_{part}.bias": f"self_attn.{part}_proj.bias" for part in "qkv"},
+       "qwen3": {f"attn_{part}_norm.weight": f"self_attn.{part}_norm.weight" for part in "qk"}}
 # What is read under the architecture's name, and what says nothing that is not known from elsewhere.
 READ = ("block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
         "attention.head_count_kv", "attention.key_length", "attention.value_length", "rope.dimension_count",
@@ -26,51 +31,6 @@ READ = ("block_count", "context_length", "embedding_length", "feed_forward_lengt
         "rope.scaling.original_context_length", "vocab_size")
 IDLE = ("tensor_data_layout", "rope.scaling.finetuned")
 BLOCK_ELEMENTS = 1 << 22  # of rows that are dequantised at a time
-
-
-def fail(line):
-    raise Failure(BAD_INPUT, line)
-
-
-def package():
-    """The package gguf, with its module of quantised blocks."""
-    try:
-        import gguf  # pylint: disable=import-outside-toplevel
-        import gguf.quants  # pylint: disable=import-outside-toplevel
-        return gguf
-    except ImportError as error:
-        raise Failure(RESOURCES, f"expected the Python package gguf (pip install gguf), found {error}") from error
-
-
-class GgufFile:
-    """An open file: metadata by name, and tensors as the package gives them."""
-
-    def __init__(self, path):
-        self.path, self.gguf = path, package()
-        try:
-            self.reader = self.gguf.GGUFReader(str(path))
-            self.metadata = {name: field for name, field in self.reader.fields.items()
-                             if not name.startswith("GGUF.")}
-        except Exception as error:  # the package raises many kinds
-            first = (str(error) or repr(error)).splitlines()[0]
-            raise Failure(BAD_INPUT, f"{path}: not a GGUF file that the package gguf reads: {first}") from error
-
-    def value(self, name, kind, default=None):
-        """The value of a name: of the type `kind`, or a list of them for [kind]. Without a default it must be
-        there."""
-        if name not in self.metadata:
-            if default is None:
-                fail(f"{self.path}: expected {name}, found none")
-            return default
-        try:
-            found = self.metadata[name].contents()
-        except Exception as error:
-            raise Failure(BAD_INPUT, f"{self.path}: {name} cannot be read: {error!a:.200}") from error
-        wanted, values = (kind[0], found) if isinstance(kind, list) else (kind, [found])
-        if not isinstance(values, list) or not all(type(v) is wanted for v in values):
-            what = f"a list of {wanted.__name__}" if isinstance(kind, list) else wanted.__name__
-            fail(f"{self.path}: {name}: expected {what}, found {found!a:.80}")
-        return found
 
 
 class Rows:
@@ -95,22 +55,27 @@ class Rows:
         for begin in range(0, rows, step):
             places = slice(begin, begin + step) if self.order is None else self.order[begin:begin + step]
             block = numpy.ascontiguousarray(self.tensor.data[places])
-            values = self.file.gguf.quants.dequantize(block, self.tensor.tensor_type)
-            yield self.stored(numpy, values.astype(numpy.float32, copy=False))
+            with numpy.errstate(all="ignore"):  # infinite scales are the file's own
+                values = self.file.gguf.quants.dequantize(block, self.tensor.tensor_type)
+                stored = self.stored(numpy, values.astype(numpy.float32, copy=False))
+            yield stored
 
     def stored(self, numpy, values):
         if self.dtype == "F32":
             return values.astype("<f4").tobytes()
-        if self.dtype == "F16":
-            with numpy.errstate(over="ignore"):
-                halves = values.astype("<f2")
-            if not numpy.array_equal(numpy.isfinite(halves), numpy.isfinite(values)):
-                fail(f"{self.file.path}: {self.tensor.name!a:.200} has values beyond f16; choose another --dtype")
-            return halves.tobytes()
-        # To the nearest, ties to even. What is no number stays none.
-        bits = values.astype("<f4").view("<u4").astype(numpy.uint64)
-        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-        return numpy.where(numpy.isnan(values), 0x7FC0, rounded).astype("<u2").tobytes()
+        stored = values.astype("<f2") if self.dtype == "F16" else to_bf16(numpy, values)
+        finite = numpy.isfinite(stored) if self.dtype == "F16" else (stored & 0x7F80) != 0x7F80
+        if not numpy.array_equal(finite, numpy.isfinite(values)):
+            fail(f"{self.file.path}: {self.tensor.name!a:.200} has values beyond {self.dtype.lower()}; "
+                 "choose another --dtype")
+        return stored.tobytes()
+
+
+def to_bf16(numpy, values):
+    """Bits of the nearest values, of two the even one. What is no number stays none."""
+    bits = values.astype("<f4").view("<u4").astype(numpy.uint64)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return numpy.where(numpy.isnan(values), 0x7FC0, rounded).astype("<u2")
 
 
 def restored_rows(heads, rows):
@@ -153,37 +118,35 @@ class Checkpoint:
     def decimal(self, key, default=None):
         """A number that is stored in single precision, with the fewest digits that say which."""
         import numpy  # pylint: disable=import-outside-toplevel
-        return float(str(numpy.float32(self.file.value(f"{self.name}.{key}", float, default))))
+        value = float(str(numpy.float32(self.file.value(f"{self.name}.{key}", float, default))))
+        if not 0 < value < math.inf:
+            fail(f"{self.file.path}: {self.name}.{key}: expected a positive number, found {value}")
+        return value
+
+    def names(self):
+        """Name in the file -> published name, of all tensors that the model can have."""
+        names = dict(OUTER)
+        for i in range(self.layers):
+            for part, published in {**INNER, **OWN[self.name]}.items():
+                names[f"blk.{i}.{part}"] = f"model.layers.{i}.{published}"
+        return names
 
     def read_tensors(self, dtype):
-        tensors = {}
-        for tensor in self.file.reader.tensors:
-            if tensor.name == ROPE_FACTORS:
-                self.factors = tensor
-                continue
-            name = self.published_name(tensor.name)
-            if name in tensors:
-                fail(f"{self.file.path}: {tensor.name!a:.200} occurs twice")
-            tensors[name] = Rows(self.file, tensor, dtype, self.order_of(tensor))
-        if "model.embed_tokens.weight" not in tensors:
-            fail(f"{self.file.path}: expected token_embd.weight, found none")
-        return tensors
-
-    def published_name(self, name):
-        if name in OUTER:
-            return OUTER[name]
-        parts = name.split(".")
-        known = (len(parts) == 4 and parts[0] == "blk" and parts[1].isdecimal() and int(parts[1]) < self.layers
-                 and parts[1] == str(int(parts[1])) and parts[2] in INNER and parts[3] in ("weight", "bias"))
-        if not known:
-            fail(f"{self.file.path}: {name!a:.200} is no tensor of a {self.architecture} of {self.layers} layers")
-        return f"model.layers.{parts[1]}.{INNER[parts[2]]}.{parts[3]}"
+        names, found = self.names(), {tensor.name: tensor for tensor in self.file.reader.tensors}
+        if ROPE_FACTORS in found:
+            self.factors = Rows(self.file, found.pop(ROPE_FACTORS), "F32")
+        for name in found:
+            if name not in names:
+                fail(f"{self.file.path}: {name!a:.200} is no tensor of a {self.architecture} of {self.layers} layers")
+        for name in names:
+            if name not in found and name != HEAD:
+                fail(f"{self.file.path}: expected {name}, found none")
+        return {names[name]: Rows(self.file, tensor, dtype, self.order_of(tensor)) for name, tensor in found.items()}
 
     def order_of(self, tensor):
-        part = tensor.name.split(".")[-2]
-        if not self.has_moved or part not in ("attn_q", "attn_k"):
+        if not self.has_moved or not tensor.name.endswith(("attn_q.weight", "attn_k.weight")):
             return None
-        heads = self.heads if part == "attn_q" else self.kv_heads
+        heads = self.heads if "attn_q" in tensor.name else self.kv_heads
         rows = int(tensor.shape[-1])
         if rows != heads * self.head_dim or self.head_dim % 2:
             fail(f"{self.file.path}: {tensor.name!a:.200}: expected {heads * self.head_dim} rows, found {rows}")
@@ -201,7 +164,7 @@ class Checkpoint:
             return None
         if kind not in ("linear", "yarn"):
             fail(f"{self.file.path}: {prefix}type is {kind!a:.80}; only none, linear and yarn are supported")
-        scaling = {"rope_type": kind, "factor": self.file.value(prefix + "factor", float)}
+        scaling = {"rope_type": kind, "factor": self.decimal("rope.scaling.factor")}
         if kind == "yarn":
             scaling["original_max_position_embeddings"] = self.number("rope.scaling.original_context_length", 1 << 30)
         return scaling
@@ -210,13 +173,13 @@ class Checkpoint:
         """Llama 3.1's scaling, which the file holds as a divisor of each frequency (the model's own code,
         apply_scaling). Its parameters are Meta's but for the factor; they must give these divisors."""
         import numpy  # pylint: disable=import-outside-toplevel
-        found = self.file.gguf.quants.dequantize(self.factors.data, self.factors.tensor_type).reshape(-1)
+        found = numpy.frombuffer(b"".join(self.factors.blocks()), "<f4")
         factor, low, high, original = float(found.max()), 1.0, 4.0, 8192
-        theta = self.file.value(f"{self.name}.rope.freq_base", float, 10000.0)
+        theta = self.decimal("rope.freq_base", 10000.0)
         turns = original / (2 * math.pi) * theta ** (-numpy.arange(0, self.head_dim, 2) / self.head_dim)
         smooth = numpy.clip((turns - low) / (high - low), 0, 1)
         expected = 1 / ((1 - smooth) / factor + smooth)
-        if found.shape != expected.shape or not numpy.allclose(found, expected, rtol=1e-4):
+        if found.shape != expected.shape or not numpy.allclose(found, expected, rtol=1e-5):
             fail(f"{self.file.path}: {ROPE_FACTORS} are not the divisors of Llama 3.1's scaling")
         return {"rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high,
                 "original_max_position_embeddings": original}

@@ -1,9 +1,10 @@
 """The tokenizer of a GGUF file as the files that its model is published with: tokenizer.json of byte-pair
 encoding, or tokenizer.model of SentencePiece; and tokenizer_config.json."""
 import json
+import math
 import struct
 
-from lib.gguf_checkpoint import fail
+from lib.gguf_file import fail
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # tokenizer.ggml.token_type
 # How texts are cut into words: the patterns of the published tokenizer.json files.
@@ -106,6 +107,8 @@ class GgufTokenizer:
         scores = self.file.value("tokenizer.ggml.scores", [float])
         if len(scores) != len(self.tokens):
             fail(f"{self.file.path}: expected a score for each of {len(self.tokens)} tokens, found {len(scores)}")
+        if not all(map(math.isfinite, scores)):
+            fail(f"{self.file.path}: tokenizer.ggml.scores: expected finite numbers, found others")
         unknown = [i for i, kind in enumerate(self.types) if kind == UNKNOWN]
         if len(unknown) != 1:
             fail(f"{self.file.path}: expected one unknown token, found {len(unknown)}")
