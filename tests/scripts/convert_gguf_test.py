@@ -5,6 +5,7 @@ import struct
 import unittest
 
 from gguf_files import HEAD, TYPES, VOCAB, GgufCase
+from libraries import is_here
 
 
 def fields(data):
@@ -95,6 +96,20 @@ class ConvertGguf(GgufCase):
         made = json.loads((self.out / "tokenizer.json").read_text())
         self.assertEqual(made["post_processor"]["type"], "ByteLevel")
         self.assertFalse(json.loads((self.out / "tokenizer_config.json").read_text())["add_bos_token"])
+
+    @unittest.skipUnless(is_here("tokenizers"), "the Python package tokenizers is not installed")
+    def test_how_texts_are_cut(self):
+        from tokenizers import Tokenizer
+        words = {"llama-bpe": "It 's _ 123 4 _ _x =(NN y", "qwen2": "It 's _ 1 2 3 4 _ _x =(NN y",
+                 "gpt-2": "It 's _1234 _ _x =( N N y", "smollm": "It 's _ 1 2 3 4 _ _x =( N N y"}
+        for pre, expected in words.items():
+            with self.subTest(pre=pre):
+                path, _ = self.write(tensors={}, pre=pre)
+                self.convert(path)
+                made = Tokenizer.from_file(str(self.out / "tokenizer.json"))
+                cut = [piece for piece, _ in made.pre_tokenizer.pre_tokenize_str("It's 1234  x=(\n\ny")]
+                self.assertEqual(" ".join(cut).replace("\u0120", "_").replace("\u010a", "N"), expected)
+                shutil.rmtree(self.out)
 
     def sentencepiece(self, writer, scores=(0.0, 0.0, 0.0, -1.5, -2.5, 0.0)):
         for key in ("pre", "merges", "token_type", "tokens", "model", "bos_token_id", "eos_token_id"):
