@@ -159,6 +159,7 @@ class Opcodes {
   void add_conversions() {
     add("cvt.s64.s32", {"dl", &one_of_low<s64, s32, Convert<s64>>});
     add("cvt.u64.u32", {"dl", &one_of_low<u64, u32, Convert<u64>>});
+    add("cvt.u16.u32", {"hw", &one<u16, u32, Convert<u16>>});
     add("cvt.u32.u16", {"wh", &one<u32, u16, Convert<u32>>});
     add("cvt.u32.u64", {"wd", &one<u32, u64, Convert<u32>>});
     add("cvt.f32.f16", {"wh", &one<float, u16, FromHalf>});

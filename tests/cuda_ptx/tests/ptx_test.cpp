@@ -37,6 +37,8 @@ TEST(Ptx, IntegersWrapRoundAndDivideTowardsZero) {
       value("mov.u64 %d1, 8589934590; cvt.s64.s32 %d1, %d1; shr.u64 %d1, %d1, 32; cvt.u32.u64 "
             "%out, %d1;"),
       0xFFFFFFFFu);
+  EXPECT_EQ(value("mov.u32 %out, 0x12348765; cvt.u16.u32 %h1, %out; mov.b32 %out, {%h1, 0};"),
+            0x8765u);
   EXPECT_EQ(value("cvt.u64.u32 %d1, -5; shr.u64 %d1, %d1, 32; cvt.u32.u64 %out, %d1;"), 0u);
 }
 
