@@ -2,75 +2,20 @@
 // modeling code's formula; scripts/make_golden_models.py made them.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
 #include "core/forwarding_backend.h"
 #include "cpu/cpu_backend.h"
-#include "model/loaded_model.h"
-#include "triforce/checkpoint.h"
+#include "model/golden.h"
 
 namespace triforce {
 namespace {
 
+using testing::f32_tolerance;
+using testing::Golden;
+using testing::golden_folder;
 using testing::largest_difference;
 using testing::Loaded;
-
-struct Golden {
-  std::vector<Token> tokens;
-  std::vector<std::int64_t> positions;
-  double reference_error = -1;
-  std::vector<float> logits;  // [positions, V]
-};
-
-std::filesystem::path folder_of(const std::string& name) {
-  return std::filesystem::path(TF_SOURCE_DIR) / "tests" / "golden" / name;
-}
-
-Golden read_golden(const std::string& name) {
-  Golden g;
-  std::ifstream text(folder_of(name) / "expected.txt");
-  for (std::string line; std::getline(text, line);) {
-    std::istringstream words(line);
-    std::string key;
-    words >> key;
-    if (key == "tokens") {
-      for (Token x; words >> x;) g.tokens.push_back(x);
-    } else if (key == "positions") {
-      for (std::int64_t x; words >> x;) g.positions.push_back(x);
-    } else if (key == "reference_error") {
-      words >> g.reference_error;
-    }
-  }
-  std::ifstream data(folder_of(name) / "logits.f32", std::ios::binary);
-  for (float x; data.read(reinterpret_cast<char*>(&x), sizeof(x));) g.logits.push_back(x);
-  return g;
-}
-
-// Logits [positions, V] of a run in passes of `step` rows.
-std::vector<float> logits_at(Loaded& model, const Golden& g, std::size_t step) {
-  const std::vector<float> all = model.run(g.tokens, step);
-  std::vector<float> picked;
-  const auto vocab = static_cast<std::ptrdiff_t>(model.weights.config.vocab);
-  for (const std::int64_t p : g.positions) {
-    picked.insert(picked.end(), all.begin() + p * vocab, all.begin() + (p + 1) * vocab);
-  }
-  return picked;
-}
-
-// At bf16 about as many values are rounded, to 2^-9 of themselves, as at f32 to 2^-24. So what bf16
-// changes, measured here, bounds what f32 may, scaled by 2^-15, times the most roundings that one
-// stored value can stand for: 4 where sums are kept in double, the terms of the longest sum (100
-// keys, 96 inputs) where they are kept in f32. What the reference itself may be off comes on top.
-double f32_tolerance(Backend& b, const Checkpoint& checkpoint, const Golden& g, double roundings) {
-  Loaded fine(b, checkpoint, DType::kF32);
-  Loaded coarse(b, checkpoint, DType::kBF16);
-  const double effect = largest_difference(logits_at(fine, g, 100), logits_at(coarse, g, 100));
-  EXPECT_GT(effect, 0);
-  EXPECT_TRUE(std::isfinite(effect));
-  return g.reference_error + roundings * effect * 0x1p-15;
-}
+using testing::logits_at;
+using testing::read_golden;
 
 class GoldenLogits : public ::testing::TestWithParam<const char*> {};
 
@@ -78,7 +23,7 @@ void expect_logits(Backend& b, const std::string& name, double roundings) {
   const Golden g = read_golden(name);
   ASSERT_EQ(g.tokens.size(), 100U);
   ASSERT_GE(g.reference_error, 0);
-  const Checkpoint checkpoint = Checkpoint::open(folder_of(name));
+  const Checkpoint checkpoint = Checkpoint::open(golden_folder(name));
   ASSERT_EQ(static_cast<std::int64_t>(g.logits.size()),
             static_cast<std::int64_t>(g.positions.size()) * checkpoint.config().vocab);
   const double tolerance = f32_tolerance(b, checkpoint, g, roundings);
@@ -102,6 +47,24 @@ TEST_P(GoldenLogits, CpuBackendAtEveryLevel) {
   }
 }
 
+// Rows in host memory, all of them or but for a head, brought through slots or read where they lie.
+TEST_P(GoldenLogits, OffloadedRowsChangeNoBit) {
+  const Golden g = read_golden(GetParam());
+  const Checkpoint checkpoint = Checkpoint::open(golden_folder(GetParam()));
+  const std::unique_ptr<Backend> b = make_cpu_backend({2, {}});
+  Loaded model(*b, checkpoint, DType::kF32);
+  const auto layers = static_cast<std::size_t>(checkpoint.config().layers);
+  for (const int near : {0, std::min(1, checkpoint.config().kv_heads - 1)}) {
+    for (const int slots : {0, 2}) {
+      const KvHomes homes{std::vector<int>(layers, near), slots};
+      for (const std::size_t step : {32U, 1U}) {
+        EXPECT_EQ(model.run(g.tokens, step, homes), model.run(g.tokens, step))
+            << near << " near, " << slots << " slots, passes of " << step;
+      }
+    }
+  }
+}
+
 // Mistakes in where the biases of Qwen2 and the norms of Qwen3's heads belong.
 enum class Mistake : std::uint8_t { kNoBias, kBiasOfAnotherHead, kNoNorm, kNormOfAnotherHead };
 
@@ -115,7 +78,7 @@ class Mistaken final : public ForwardingBackend {
     ForwardingBackend::do_linear(x, w, out, accumulate, path);
     if (!w.bias || mistake_ > Mistake::kBiasOfAnotherHead) return;
     const auto* bias = w.bias.view().as<const float>();
-    constexpr std::int64_t kHeadDim = 16;
+    constexpr std::int64_t kHeadDim = 64;
     for (std::int64_t t = 0; t < out.shape[0]; ++t) {
       float* const row = out.as<float>() + t * out.stride[0];
       for (std::int64_t i = 0; i < w.rows; ++i) {
@@ -147,7 +110,7 @@ TEST(GoldenArchitectures, MistakesAreFarBeyondTheTolerance) {
       {"qwen3_tied_bf16", Mistake::kNormOfAnotherHead}};
   for (const auto& [name, mistake] : cases) {
     const Golden g = read_golden(name);
-    const Checkpoint checkpoint = Checkpoint::open(folder_of(name));
+    const Checkpoint checkpoint = Checkpoint::open(golden_folder(name));
     const double tolerance = f32_tolerance(*b, checkpoint, g, 100);
     Mistaken mistaken(*b, mistake);
     Loaded model(mistaken, checkpoint, DType::kF32);
@@ -160,7 +123,7 @@ TEST(GoldenArchitectures, MistakesAreFarBeyondTheTolerance) {
 // and dtype.
 TEST_P(GoldenLogits, PassesOfUpTo32RowsHaveTheSameBits) {
   const Golden g = read_golden(GetParam());
-  const Checkpoint checkpoint = Checkpoint::open(folder_of(GetParam()));
+  const Checkpoint checkpoint = Checkpoint::open(golden_folder(GetParam()));
   for (const cpu::Isa isa : cpu::usable_isas()) {
     const std::unique_ptr<Backend> b = make_cpu_backend({2, isa});
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
@@ -175,7 +138,7 @@ TEST_P(GoldenLogits, PassesOfUpTo32RowsHaveTheSameBits) {
 }
 
 TEST(LoadWeights, ReportsProgressInBytesOfTheRunsDtype) {
-  const Checkpoint checkpoint = Checkpoint::open(folder_of("yarn_sharded_f16"));
+  const Checkpoint checkpoint = Checkpoint::open(golden_folder("yarn_sharded_f16"));
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const std::unique_ptr<Backend> b = make_reference_backend();
     std::int64_t last = 0;
@@ -198,7 +161,7 @@ TEST(LoadWeights, ReportsProgressInBytesOfTheRunsDtype) {
 // never proposed, and may be read.
 TEST(LoadWeights, AnotherVocabulary) {
   for (const char* name : {"mha_f32", "tied_head_dim_bf16", "qwen3_tied_bf16"}) {
-    const Checkpoint checkpoint = Checkpoint::open(folder_of(name));
+    const Checkpoint checkpoint = Checkpoint::open(golden_folder(name));
     for (const bool reference : {true, false}) {
       SCOPED_TRACE(fmt::format("{}, {}", name, reference ? "reference" : "cpu"));
       const auto backend = reference ? make_reference_backend() : make_cpu_backend({});
@@ -254,11 +217,11 @@ TEST(LoadWeights, TheDigestIsThatOfTheStoredValues) {
   };
   for (const char* name : {"mha_f32", "tied_head_dim_bf16", "qwen2_bf16", "qwen3_tied_bf16"}) {
     fs::remove_all(folder);
-    fs::copy(folder_of(name), folder);
+    fs::copy(golden_folder(name), folder);
     const std::string stored = digest(folder, DType::kF32);
     EXPECT_EQ(stored.size(), 64U);
     // Neither the run's dtype nor the folder's name is part of it.
-    EXPECT_EQ(digest(folder_of(name), DType::kBF16), stored);
+    EXPECT_EQ(digest(golden_folder(name), DType::kBF16), stored);
     // One bit of one value is, in every tensor.
     const fs::path file = folder / "model.safetensors";
     for (const TensorInfo& t : read_safetensors_header(file).tensors) {

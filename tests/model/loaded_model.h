@@ -21,11 +21,12 @@ struct Loaded {
         weights(load_weights(b, checkpoint, config, dtype, MemTag::kTargetWeights, {})),
         model(b, weights, kLoadedTokens, kLoadedTokens, kLoadedTokens) {}
 
-  // Logits [n, V], passes of `step` rows.
-  std::vector<float> run(std::span<const Token> tokens, std::size_t step) {
+  // Logits [n, V], passes of `step` rows, over a cache whose heads are at `homes`.
+  std::vector<float> run(std::span<const Token> tokens, std::size_t step,
+                         const KvHomes& homes = {}) {
     const ModelConfig& c = weights.config;
     FullCache cache(b, c.layers, c.kv_heads, c.head_dim, kLoadedTokens, kLoadedTokens,
-                    weights.dtype);
+                    weights.dtype, homes);
     std::vector<float> all;
     for (std::size_t i = 0; i < tokens.size(); i += step) {
       const auto part = tokens.subspan(i, std::min(step, tokens.size() - i));

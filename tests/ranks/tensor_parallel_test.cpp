@@ -9,6 +9,8 @@
 #include "cpu/cpu_backend.h"
 #include "decode/toy_models.h"
 #include "model/full_cache.h"
+#include "model/golden.h"
+#include "reference/reference_backend.h"
 #include "triforce/model.h"
 
 namespace triforce {
@@ -130,6 +132,40 @@ TEST(TensorParallel, LogitsAreCloseToThoseOfOneRank) {
       const std::int64_t in_layer = 2 * c.hidden + c.heads * c.head_dim + c.intermediate;
       const auto additions = static_cast<double>(c.layers * in_layer + c.hidden);
       EXPECT_LT(worst, 0x1p-24 * additions * largest) << size << " ranks";
+    }
+  }
+}
+
+// The ranks' part of a stored model gives the logits that transformers gives.
+TEST(TensorParallel, GoldenLogitsOfEachArchitecture) {
+  for (const char* name : {"mha_f32", "mistral_bf16", "qwen2_bf16", "qwen3_tied_bf16"}) {
+    const testing::Golden g = testing::read_golden(name);
+    const Checkpoint checkpoint = Checkpoint::open(testing::golden_folder(name));
+    // Threads must not have begun when ranks do, so the reference says what f32 may change.
+    const auto reference = make_reference_backend();
+    const double tolerance = testing::f32_tolerance(*reference, checkpoint, g, 100);
+    for (const int size : {2, 3}) {
+      const ModelConfig& c = checkpoint.config();
+      if (c.kv_heads % size != 0) continue;
+      const auto logits = from_text<float>(common_value(run_ranks(size, [&](RankLinks& links) {
+        const auto backend = make_cpu_backend({.threads = 1, .isa = {}});
+        HostCommunicator ranks(*backend, links);
+        const ModelWeights weights = load_weights(*backend, checkpoint, c, DType::kF32,
+                                                  MemTag::kTargetWeights, {}, links.shard());
+        LlamaModel model(*backend, weights, 128, 128, 128, &ranks);
+        FullCache cache(*backend, c.layers, weights.shape().kv_heads, c.head_dim, 128, 128,
+                        DType::kF32);
+        std::vector<float> all;
+        for (std::size_t at = 0; at < g.tokens.size(); at += 32) {
+          const auto part =
+              std::span(g.tokens).subspan(at, std::min<std::size_t>(32, g.tokens.size() - at));
+          const TensorView rows = model.forward(part, cache, Logits::kAll);
+          all.insert(all.end(), rows.as<float>(), rows.as<float>() + rows.numel());
+        }
+        return as_text(all);
+      })));
+      EXPECT_LE(testing::largest_difference(testing::at_positions(logits, g), g.logits), tolerance)
+          << name << ", " << size << " ranks";
     }
   }
 }
