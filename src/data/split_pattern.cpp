@@ -84,7 +84,8 @@ class Translation {
   void escape() {
     const char c = left_.size() > 1 ? left_[1] : '\0';
     const bool letter_or_digit = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
-                                 (c >= 'a' && c <= 'z') || c == '\0' || c < 0;
+                                 (c >= 'a' && c <= 'z') || c == '\0' ||
+                                 static_cast<unsigned char>(c) >= 0x80;
     if (c == 'r' || c == 'n' || c == 't' || !letter_or_digit) {
       keep(2);
     } else if (c == 's') {
