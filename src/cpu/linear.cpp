@@ -266,37 +266,47 @@ void pack_rows(const Workers& workers, Matrix& m, std::int64_t row_begin, Tensor
   });
 }
 
-// An element of a row lies a panel's width from the one before it, or from the pair before it.
+namespace {
+
+// Row `id` of such a matrix as f32. Its elements, or pairs of them, lie a panel's width apart: the
+// Units. They are brought together in parts, and then converted.
+template <class Unit>
+void unpack_row(const Matrix& table, Token id, Widen widen, float* to) {
+  constexpr std::int64_t kPart = 256;
+  const std::int64_t element = size_of(table.dtype);
+  const std::int64_t per_unit = std::int64_t{sizeof(Unit)} / element;
+  const auto* from =
+      reinterpret_cast<const Unit*>(static_cast<const std::byte*>(table.storage.data()) +
+                                    id / kPanel * panel_bytes(table.cols, table.dtype)) +
+      id % kPanel;
+  alignas(64) std::array<Unit, kPart> part;
+  const std::int64_t step = kPart * per_unit;
+  for (std::int64_t k = 0; k < table.cols; k += step, from += kPart * kPanel) {
+    const std::int64_t n = std::min(step, table.cols - k);
+    const auto units = static_cast<std::size_t>(ceil_div(n, per_unit));
+    for (std::size_t i = 0; i < units; ++i) part[i] = from[i * kPanel];
+    const auto* stored = reinterpret_cast<const std::byte*>(part.data());
+    const std::int64_t whole = widen == nullptr ? 0 : n / kLanes * kLanes;
+    if (whole > 0) widen(stored, 1, whole, to + k, whole);
+    convert(to + k + whole, DType::kF32, stored + whole * element, table.dtype, n - whole);
+  }
+}
+
+}  // namespace
+
 void embed(const Workers& workers, TensorView tokens, const Matrix& table, TensorView out) {
-  constexpr std::int64_t kPart = 256;  // elements that are brought together before they are widened
   // The other types take a shift, or nothing.
   const Widen widen = table.dtype == DType::kF16 ? linear_kernels(workers.isa).widen_f16 : nullptr;
-  const std::int64_t pair = table.dtype == DType::kBF16 ? 2 : 1;
   const auto* ids = tokens.as<Token>();
-  visit_float(table.dtype, [&](auto type) {
-    using Stored = typename decltype(type)::Stored;
-    parallel_for(
-        with_threads(workers, out.numel() / kElementsPerThread), out.shape[0],
-        [&](std::int64_t t, int) {
-          const std::int64_t panel = ids[t] / kPanel, lane = ids[t] % kPanel;
-          const auto* from = static_cast<const Stored*>(table.storage.data()) +
-                             panel * padded_depth(table.cols, table.dtype) * kPanel + lane * pair;
-          float* to = out.as<float>() + t * out.stride[0];
-          std::array<Stored, kPart> part{};
-          for (std::int64_t k = 0; k < table.cols; k += kPart) {
-            const std::int64_t n = std::min(kPart, table.cols - k);
-            for (std::int64_t i = 0; i < n; ++i) {
-              part[static_cast<std::size_t>(i)] =
-                  from[(k + i) / pair * kPanel * pair + (k + i) % pair];
-            }
-            const std::int64_t whole = widen == nullptr ? 0 : n / kLanes * kLanes;
-            if (whole > 0) {
-              widen(reinterpret_cast<const std::byte*>(part.data()), 1, whole, to + k, whole);
-            }
-            convert(to + k + whole, DType::kF32, part.data() + whole, table.dtype, n - whole);
-          }
-        });
-  });
+  parallel_for(with_threads(workers, out.numel() / kElementsPerThread), out.shape[0],
+               [&](std::int64_t t, int) {
+                 float* const to = out.as<float>() + t * out.stride[0];
+                 if (table.dtype == DType::kF16) {
+                   unpack_row<std::uint16_t>(table, ids[t], widen, to);
+                 } else {  // f32, or two of bf16
+                   unpack_row<std::uint32_t>(table, ids[t], widen, to);
+                 }
+               });
 }
 
 std::int64_t linear_scratch_bytes(std::int64_t rows, std::int64_t max_width) {
