@@ -182,6 +182,7 @@ void check_embed(Backend& tested, DType dtype, const Emit& emit) {
   emit(worst.check());
 }
 
+// Elements of a random tensor from the middle of a group of four on; what follows stays.
 void check_random_values(Backend& tested, Backend& oracle, const Emit& emit) {
   Worst worst("random_values");
   const DrawKey key{.seed = 0x123456789ABCDEFULL, .prompt = 0, .level = 0, .round = 17};
