@@ -19,22 +19,15 @@ constexpr std::array<std::string_view, 25> kWhiteSpace = {
     "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8", "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F",
     "\xE3\x80\x80"};
 
-std::size_t white_space_at_end(std::string_view text) {
+// Bytes of white space at one end of a text.
+std::size_t white_space(std::string_view text, bool at_end) {
   const std::size_t whole = text.size();
-  const auto ends = [&](std::string_view space) { return text.ends_with(space); };
+  const auto is_there = [&](std::string_view space) {
+    return at_end ? text.ends_with(space) : text.starts_with(space);
+  };
   for (const auto* it = kWhiteSpace.begin();
-       (it = std::ranges::find_if(kWhiteSpace, ends)) != kWhiteSpace.end();) {
-    text.remove_suffix(it->size());
-  }
-  return whole - text.size();
-}
-
-std::size_t white_space_at_start(std::string_view text) {
-  const std::size_t whole = text.size();
-  const auto starts = [&](std::string_view space) { return text.starts_with(space); };
-  for (const auto* it = kWhiteSpace.begin();
-       (it = std::ranges::find_if(kWhiteSpace, starts)) != kWhiteSpace.end();) {
-    text.remove_prefix(it->size());
+       (it = std::ranges::find_if(kWhiteSpace, is_there)) != kWhiteSpace.end();) {
+    at_end ? text.remove_suffix(it->size()) : text.remove_prefix(it->size());
   }
   return whole - text.size();
 }
@@ -71,8 +64,8 @@ void AddedTokens::cut(std::string_view text, const OnText& on_text, const OnToke
     }
     std::size_t begin = at;
     at += token->content.size();
-    if (token->strips_left) begin -= white_space_at_end(text.substr(done, begin - done));
-    if (token->strips_right) at += white_space_at_start(text.substr(at));
+    if (token->strips_left) begin -= white_space(text.substr(done, begin - done), true);
+    if (token->strips_right) at += white_space(text.substr(at), false);
     if (begin > done) on_text(text.substr(done, begin - done), done);
     on_token(token->id);
     done = at;
