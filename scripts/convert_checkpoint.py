@@ -13,6 +13,7 @@ BF16, Q8_0, Q4_0, Q4_1, Q4_K and Q6_K are read, by the package gguf (pip install
 exit codes: 0 done, 2 wrong usage, 3 a file is not what was expected, 4 a file cannot be read or written
 """
 import collections
+import contextlib
 import itertools
 import json
 import math
@@ -328,6 +329,23 @@ def convert_files(files, written, index_file, done):
         index_file.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
+@contextlib.contextmanager
+def all_or_none(target, paths):
+    """Makes the folder `target` for `paths`, none of which may be there; yields a list of what is written, which
+    goes again if not all of it can be."""
+    for path in paths:
+        if path.exists():
+            raise Failure(USAGE, f"{path}: is there already; nothing was written")
+    target.mkdir(parents=True, exist_ok=True)
+    done = []
+    try:
+        yield done
+    except BaseException:
+        for path in done:
+            path.unlink(missing_ok=True)  # half a checkpoint would only be in the way of the next try
+        raise
+
+
 def convert_gguf(source, target, dtype):
     """Writes model, configuration and tokenizer of a GGUF file to `target`."""
     file = GgufFile(source)
@@ -340,22 +358,13 @@ def convert_gguf(source, target, dtype):
                                               f"{len(tokenizer.tokens)} tokens, found {rows}")
         texts["config.json"] = (json.dumps(checkpoint.config(), indent=2) + "\n").encode()
     written = [target / "model.safetensors"] if checkpoint else []
-    for path in written + [target / name for name in texts]:
-        if path.exists():
-            raise Failure(USAGE, f"{path}: is there already; nothing was written")
-    target.mkdir(parents=True, exist_ok=True)
-    done = []
-    try:
+    with all_or_none(target, written + [target / name for name in texts]) as done:
         for name, data in texts.items():
             done.append(target / name)
             (target / name).write_bytes(data)
         for path in written:
             size = write_safetensors(checkpoint.tensors, path)
             print(f"{source.name} -> {path.name}: {len(checkpoint.tensors)} tensors, {size} bytes")
-    except BaseException:
-        for path in done:
-            path.unlink(missing_ok=True)
-        raise
     print(f"{source.name} -> {', '.join(texts)}")
 
 
@@ -366,17 +375,8 @@ def convert(source, target):
         written = [target / f"model-{i + 1:05d}-of-{len(files):05d}.safetensors"
                    for i in range(len(files))]
     index_file = target / "model.safetensors.index.json"
-    for path in written + [index_file]:
-        if path.exists():
-            raise Failure(USAGE, f"{path}: is there already; nothing was written")
-    target.mkdir(parents=True, exist_ok=True)
-    done = []
-    try:
+    with all_or_none(target, written + [index_file]) as done:
         convert_files(files, written, index_file, done)
-    except BaseException:
-        for path in done:
-            path.unlink(missing_ok=True)  # half a checkpoint would only be in the way of the next try
-        raise
     if source.resolve() != target.resolve():
         for name in COPIED:
             if (source / name).is_file() and not (target / name).exists():

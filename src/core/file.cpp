@@ -165,6 +165,11 @@ void write_all(int fd, std::string_view contents, const std::string& name) {
   }
 }
 
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(path, error)) && !error;
+}
+
 fs::path resolve_inside(const fs::path& dir, const std::string& name) {
   const fs::path root = real_path(dir);
   fs::path file = real_path(dir / name);

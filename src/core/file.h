@@ -85,6 +85,9 @@ void write_all(int fd, std::string_view contents, const std::string& name);
 // "NAME: cannot WHAT: ..." Throws Error(kResources): DiskFull (no space or quota), WriteError.
 [[noreturn]] void throw_write_error(const std::string& name, const char* what, int error);
 
+// Whether there is something of that name, be it a link to nothing.
+bool is_there(const std::filesystem::path& path);
+
 // The real path of dir/name, which must exist and lie inside dir, or, where dir is a snapshot of
 // the Hugging Face hub cache (models--x/snapshots/revision), inside that model's blobs folder.
 // Throws Error(kBadInput): FileNotFound, PathEscape.

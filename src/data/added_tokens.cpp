@@ -4,20 +4,14 @@
 #include <span>
 #include <utility>
 
+#include "data/white_space.h"
+
 namespace triforce {
 namespace {
 
 unsigned char byte_at(std::string_view text, std::size_t i) {
   return static_cast<unsigned char>(text[i]);
 }
-
-// White_Space of Unicode.
-constexpr std::array<std::string_view, 25> kWhiteSpace = {
-    "\t",           "\n",           "\v",           "\f",           "\r",           " ",
-    "\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81", "\xE2\x80\x82",
-    "\xE2\x80\x83", "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86", "\xE2\x80\x87", "\xE2\x80\x88",
-    "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8", "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F",
-    "\xE3\x80\x80"};
 
 // Bytes of white space at one end of a text.
 std::size_t white_space(std::string_view text, bool at_end) {

@@ -9,6 +9,7 @@
 #include <pcre2.h>
 
 #include "core/utf8.h"
+#include "data/white_space.h"
 #include "triforce/error.h"
 #include "triforce/format.h"
 
@@ -18,10 +19,6 @@ namespace {
 constexpr std::size_t kMaxPatternBytes = 4096;
 constexpr std::uint32_t kMaxSteps = 10'000'000, kMaxHeapKib = 64 << 10;
 
-// White_Space of Unicode, as Oniguruma's \s. That of PCRE2 has U+180E besides.
-constexpr std::string_view kWhiteSpace =
-    "\\t-\\r\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}"
-    "\\x{3000}";
 constexpr std::string_view kDigit = "\\p{Nd}", kNoDigit = "\\P{Nd}";
 // General categories, and the classes of them that one letter names.
 constexpr std::array<std::string_view, 37> kCategories = {
@@ -29,6 +26,9 @@ constexpr std::array<std::string_view, 37> kCategories = {
     "No", "P",  "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S",  "Sm", "Sc", "Sk",
     "So", "Z",  "Zs", "Zl", "Zp", "C",  "Cc", "Cf", "Cs", "Co", "Cn"};
 constexpr std::array<std::string_view, 6> kGroups = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?i:"};
+
+// Oniguruma's \s, for a class. That of PCRE2 has U+180E besides.
+std::string white_space() { return fmt::format("{}", fmt::join(kWhiteSpace, "")); }
 
 // Rewrites a pattern of Oniguruma (Ruby's syntax) for PCRE2, and refuses what it would read
 // differently.
@@ -89,9 +89,9 @@ class Translation {
     if (c == 'r' || c == 'n' || c == 't' || !letter_or_digit) {
       keep(2);
     } else if (c == 's') {
-      replace(2, in_class_ ? std::string(kWhiteSpace) : fmt::format("[{}]", kWhiteSpace));
+      replace(2, in_class_ ? white_space() : fmt::format("[{}]", white_space()));
     } else if (c == 'S' && !in_class_) {
-      replace(2, fmt::format("[^{}]", kWhiteSpace));
+      replace(2, fmt::format("[^{}]", white_space()));
     } else if (c == 'd' || c == 'D') {
       replace(2, c == 'd' ? kDigit : kNoDigit);
     } else if (c == 'p' || c == 'P') {
@@ -183,6 +183,7 @@ Code compile(const std::string& pattern, const std::string& source) {
 struct SplitPattern::Impl {
   std::string source;
   Code code;
+  MatchContext limits;  // read alone once it is made
 };
 
 SplitPattern::SplitPattern(std::string_view pattern, const std::string& source)
@@ -193,6 +194,10 @@ SplitPattern::SplitPattern(std::string_view pattern, const std::string& source)
   }
   impl_->source = source;
   impl_->code = compile(Translation(pattern, source).take(), source);
+  impl_->limits.reset(pcre2_match_context_create(nullptr));
+  if (!impl_->limits) throw std::bad_alloc();
+  pcre2_set_match_limit(impl_->limits.get(), kMaxSteps);
+  pcre2_set_heap_limit(impl_->limits.get(), kMaxHeapKib);
 }
 SplitPattern::SplitPattern(SplitPattern&&) noexcept = default;
 SplitPattern& SplitPattern::operator=(SplitPattern&&) noexcept = default;
@@ -200,13 +205,11 @@ SplitPattern::~SplitPattern() = default;
 
 void SplitPattern::split(std::string_view text, std::vector<std::string_view>& pieces) const {
   const MatchData data(pcre2_match_data_create_from_pattern(impl_->code.get(), nullptr));
-  const MatchContext context(pcre2_match_context_create(nullptr));
-  if (!data || !context) throw std::bad_alloc();
-  pcre2_set_match_limit(context.get(), kMaxSteps);
-  pcre2_set_heap_limit(context.get(), kMaxHeapKib);
+  if (!data) throw std::bad_alloc();
   const auto match = [&](std::size_t from, std::uint32_t options) {
     return pcre2_match(impl_->code.get(), units(text), text.size(), from,
-                       PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY | options, data.get(), context.get());
+                       PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY | options, data.get(),
+                       impl_->limits.get());
   };
   std::size_t done = 0;
   while (done < text.size()) {

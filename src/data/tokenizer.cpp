@@ -1,7 +1,6 @@
 #include "triforce/tokenizer.h"
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
 #include "core/file.h"
@@ -21,10 +20,7 @@ constexpr const char* kJsonFile = "tokenizer.json";
 
 std::filesystem::path Tokenizer::find(const std::filesystem::path& folder) {
   for (const char* name : {kSentencePieceFile, kJsonFile}) {
-    std::error_code error;
-    const std::filesystem::file_status found =
-        std::filesystem::symlink_status(folder / name, error);
-    if (found.type() == std::filesystem::file_type::not_found) continue;
+    if (!is_there(folder / name)) continue;
     std::filesystem::path file = resolve_inside(folder, name);
     InputFile::open(file);  // throws unless it is a file that can be read
     return file;

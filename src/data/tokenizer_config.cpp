@@ -1,7 +1,5 @@
 #include "data/tokenizer_config.h"
 
-#include <system_error>
-
 #include "core/file.h"
 #include "core/strict_json.h"
 
@@ -21,10 +19,7 @@ std::string token_of(const JsonView& root, const char* key) {
 }  // namespace
 
 TokenizerConfig read_tokenizer_config(const std::filesystem::path& folder) {
-  std::error_code error;
-  const std::filesystem::file_status found =
-      std::filesystem::symlink_status(folder / TokenizerConfig::kFile, error);
-  if (found.type() == std::filesystem::file_type::not_found) return {};
+  if (!is_there(folder / TokenizerConfig::kFile)) return {};
   const std::filesystem::path file = resolve_inside(folder, TokenizerConfig::kFile);
   const std::string text = read_file(file, kMaxBytes);
   const JsonValue value = parse_json(text, file.string(), {.max_bytes = kMaxBytes},

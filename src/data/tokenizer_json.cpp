@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "core/strict_json.h"
@@ -303,7 +304,7 @@ void read_added_tokens(const JsonView& root, std::int64_t vocab, const Ids& ids,
                        TokenizerJson& out) {
   const auto list = root.find_value("added_tokens");
   if (!list) return;
-  std::unordered_map<std::string_view, Token> seen;
+  std::unordered_set<std::string_view> seen;
   for (const JsonView& at : list->items()) {
     at.only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
     if (flag(at, "single_word")) at.at("single_word").fail("false");
@@ -314,7 +315,7 @@ void read_added_tokens(const JsonView& root, std::int64_t vocab, const Ids& ids,
                      flag(at, "normalized"),
                      flag(at, "special")};
     const std::string& content = at.at("content").string();
-    if (!seen.emplace(content, token.id).second) at.at("content").fail_with("occurs twice");
+    if (!seen.insert(content).second) at.at("content").fail_with("occurs twice");
     const auto id = static_cast<std::size_t>(token.id);
     const auto known = ids.find(content);
     if (known != ids.end() && known->second != token.id) {

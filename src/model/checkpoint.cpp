@@ -25,11 +25,6 @@ constexpr const char* kGenerationFile = "generation_config.json";
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(fs::symlink_status(path, error)) && !error;
-}
-
 // A small text file of the checkpoint, symlinks checked, download mistakes named as such.
 std::string read_text(const fs::path& dir, const char* name, std::int64_t max_bytes,
                       const char* kind) {
