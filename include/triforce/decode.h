@@ -38,12 +38,12 @@ inline constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
 inline constexpr int kMaxChunk = 4096;
 
 // Per-token rates in [0, 1]: of what the target proposes over a small cache, and of what the
-// drafter does, whichever cache verifies it.
+// drafter or a lookup does, whichever cache verifies it.
 struct SyntheticAcceptance {
   double outer = 0, inner = 0;
   // At a level of a method.
   double of(const MethodSpec& method, int level) const {
-    return level == 0 && spec_of(method.proposer()).net == Net::kDrafter ? inner : outer;
+    return level == 0 && spec_of(method.proposer()).net != Net::kTarget ? inner : outer;
   }
 };
 
@@ -53,6 +53,11 @@ struct SyntheticAcceptance {
 // re-computation of arXiv 2309.17453, section 3.1, and of 2404.11912, figure 2a). For analysis.
 enum class DraftCache : std::uint8_t { kStreaming, kWindow };
 constexpr auto names_of(DraftCache /*any*/) { return std::array{"streaming", "window"}; }
+
+// Looks up what followed the longest part of the sequence's end that stood there before.
+struct Lookup {
+  std::int64_t longest = 0;  // tokens of that part at most; 0: any number
+};
 
 struct SpeculationOptions {
   int gamma = 6;        // tokens asked per outer verification, 1..kMaxGamma (paper: gamma2)
@@ -65,6 +70,7 @@ struct SpeculationOptions {
   int dense_layers = 0;             // first layers of those two that read the full cache instead
   std::int64_t draft_budget = 256;  // tokens: the drafter's cache, sinks included
   DraftCache draft_cache = DraftCache::kStreaming;
+  Lookup lookup;
   RebuildPolicy rebuild;
   Selection selection = Selection::kMeanKey;
   SamplingParams sampling;

@@ -24,6 +24,8 @@ enum class Method : std::uint8_t {
   kStreaming,
   kStreamingHierarchy,
   kDraft,
+  kLookup,
+  kLookupHierarchy,
   kLossyRetrieval,
   kLossyStreaming
 };
@@ -44,29 +46,30 @@ struct Gammas {
 //   {draft, full}              the drafter proposes, one level
 //   {draft, retrieval, full}   TriForce: two levels, "inner" and "outer"
 //   {draft, streaming, retrieval, full}   three levels: "inner", "middle" and "outer"
+//   {lookup, full}             the sequence itself proposes, without a model
 //   {streaming}                the target over a streaming cache alone, lossy
 struct MethodSpec {
-  static constexpr int kMaxPasses = kPassKinds;  // each has one cache
-  static_assert(kMaxPasses == kLevelNames.size() + 1);
+  static constexpr int kMaxPasses = kLevelNames.size() + 1;
   Method method;
   const char* name;
   const char* summary;  // what proposes, and what verifies it
   std::array<Pass, kMaxPasses> chain;
   int n_passes;
   // Per-token acceptance of each level, innermost first, that the paper reports for Llama2-7B-128K
-  // at temperature 0.6 (arXiv 2404.11912, Table 2); what a plan assumes.
+  // at temperature 0.6 (arXiv 2404.11912, Table 2); what a plan assumes. NaN: it reports none.
   std::array<double, kMaxPasses - 1> paper_alpha;
 
   std::span<const Pass> passes() const {
     return std::span(chain).first(static_cast<std::size_t>(n_passes));
   }
-  Pass proposer() const { return chain[0]; }
+  Pass pass(int i) const { return chain[static_cast<std::size_t>(i)]; }
+  Pass proposer() const { return pass(0); }
   bool is_baseline() const { return method == kBaselineMethod; }
   // Whether the full cache has the last word.
   bool is_lossless() const { return passes().back() == kFullPass; }
   // Levels of verification; level l in [0, levels()) verifies with verifier(l), 0 is the innermost.
   int levels() const { return n_passes - 1; }
-  Pass verifier(int level) const { return chain[static_cast<std::size_t>(level) + 1]; }
+  Pass verifier(int level) const { return pass(level + 1); }
   bool is_outermost(int level) const { return level + 1 == levels(); }
   const char* level_name(int level) const {
     return triforce::level_name(static_cast<std::size_t>(level),
@@ -77,11 +80,10 @@ struct MethodSpec {
     return is_outermost(level) ? g.gamma : g.inner_gamma;
   }
   // The phase that the i-th pass of the chain is timed under.
-  Phase phase(int i) const { return phase_of(chain[static_cast<std::size_t>(i)]); }
+  Phase phase(int i) const { return phase_of(pass(i)); }
   // The pass whose tokens the last one of the chain verifies; nullopt: nothing is verified.
   std::optional<Pass> verified() const {
-    return n_passes < 2 ? std::nullopt
-                        : std::optional(chain[static_cast<std::size_t>(n_passes) - 2]);
+    return n_passes < 2 ? std::nullopt : std::optional(pass(n_passes - 2));
   }
   bool uses(Pass pass) const {
     return any_pass([&](const PassSpec& p) { return p.pass == pass; });
@@ -90,6 +92,8 @@ struct MethodSpec {
   bool has_drafter() const {
     return any_pass([](const PassSpec& p) { return p.net == Net::kDrafter; });
   }
+  // Whether what it proposes is looked up, which no model does: always a chain, or nothing.
+  bool looks_up() const { return spec_of(proposer()).net == Net::kNone; }
   bool has_budget() const {
     return any_pass([](const PassSpec& p) { return p.has_budget; });
   }
@@ -112,6 +116,9 @@ std::optional<Method> parse_method(std::string_view name);
 using MethodFilter = std::function<bool(const MethodSpec&)>;
 // "ar, triforce, ...", for messages: those that are wanted. Empty filter: all.
 std::string method_names(const MethodFilter& wanted = {});
+// Passes of the method's proposer in a generation: one for each level of a draft, and of lookups
+// one a round; with nothing to propose to, one a token.
+std::int64_t passes_of_proposer(const MethodSpec& method, const RunMetrics& run);
 // Whether one of the methods is wanted.
 bool any_method(std::span<const Method> methods, const MethodFilter& wanted);
 

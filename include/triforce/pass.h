@@ -1,5 +1,5 @@
-// The forward passes that there are: a model over one kind of cache, one table row each. What a
-// method runs is a chain of them (method.h); how the cache of one is made, planned and filled is
+// The passes that there are: a model over one kind of cache, or no model, one table row each. What
+// a method runs is a chain of them (method.h); how what one keeps is made, planned and filled is
 // src/decode/pass_cache.h.
 #pragma once
 #include <array>
@@ -11,11 +11,11 @@
 
 namespace triforce {
 
-// Which model a pass runs.
-enum class Net : std::uint8_t { kTarget, kDrafter };
+// Which model a pass runs. kNone: what it proposes is looked up.
+enum class Net : std::uint8_t { kTarget, kDrafter, kNone };
 
 // A row of kPassTable.
-enum class Pass : std::uint8_t { kFull, kRetrieval, kStreaming, kDraft, kCount };
+enum class Pass : std::uint8_t { kFull, kRetrieval, kStreaming, kDraft, kLookup, kCount };
 inline constexpr std::size_t kPassKinds = static_cast<std::size_t>(Pass::kCount);
 // The target over all tokens: the baseline's pass, and the last of each lossless method.
 inline constexpr Pass kFullPass = Pass::kFull;
@@ -45,6 +45,8 @@ inline constexpr std::array<PassSpec, kPassKinds> kPassTable = {{
      "streaming_prefill_ms", "prefill of the target's streaming cache, ms", "streaming-ms"},
     {Pass::kDraft, "draft", "drafter, streaming cache", Net::kDrafter, false, false,
      "draft_prefill_ms", "prefill of the drafter, ms", "draft-ms"},
+    {Pass::kLookup, "lookup", "lookup in the sequence, no model", Net::kNone, false, false,
+     "lookup_index_ms", "indexing the prompt for lookups, ms", "lookup-ms"},
 }};
 constexpr const PassSpec& spec_of(Pass p) { return kPassTable[static_cast<std::size_t>(p)]; }
 constexpr auto names_of(Pass /*any*/) {

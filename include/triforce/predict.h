@@ -24,6 +24,7 @@ using StepCurves = PerPass<StepCurve>;
 // rates[i], beyond the last that of the last. One rate is the paper's per-token alpha.
 struct AcceptanceCurve {
   std::vector<double> rates;  // in [0, 1], at least one
+  double offered = 1;         // share of rounds in which what a lookup proposes is anything at all
   double at(int i) const;
 };
 using AcceptanceCurves = std::vector<AcceptanceCurve>;  // one per level, innermost first
@@ -49,9 +50,9 @@ struct RoundForecast {
 // until it has yielded what the level above asked for, so that it hands over a random number, whose
 // distribution follows from that of its yields by renewal; the expected number of its rounds is
 // exact (Wald). Lanes go on until the last of them has enough, in passes of as many rows as the
-// longest draft needs; that all of them take part in every round is exact for two levels. A level
-// that asks for 0 tokens draws from its own pass, and nothing below it runs. nullopt: a pass that
-// is needed was not measured, or a rate is not finite. acceptance: one a level.
+// longest draft needs; that all of them take part in every round is exact for two levels of models.
+// A level that asks for 0 tokens draws from its own pass, and nothing below it runs. nullopt: a
+// pass that is needed was not measured, or a rate is not finite. acceptance: one a level.
 std::optional<RoundForecast> predicted_round(const MethodSpec& method, const StepCurves& steps,
                                              std::span<const AcceptanceCurve> acceptance,
                                              const Gammas& gammas, const LoopCosts& costs = {});

@@ -48,10 +48,11 @@ class Proposer {
   virtual int lanes() const = 0;
   virtual void start(std::span<const GenerationStart> lanes) = 0;  // of every lane
   // Guesses for each of these lanes, in rising order, but for those that fail. Where a chain is
-  // asked for, it is a chain of at least so many tokens, and at most max_tokens(); else a tree of
-  // that shape. Sequences stay. Returns the drafts in the order of `lanes`.
+  // asked for, it is a chain of at least so many tokens, and at most max_tokens(), or maybe none at
+  // all; else a tree of that shape. Sequences stay. Returns the drafts in the order of `lanes`.
   virtual std::span<const Draft> propose(std::span<const int> lanes, const DraftTree& shape) = 0;
   virtual int max_tokens(const DraftTree& shape) const = 0;
+  virtual bool may_have_none() const { return false; }
   // Records every pass that propose() can run for this shape (Scorer::record_passes), so that no
   // round has to. unfed: how many of the newest tokens its scorer may not have been fed when it is
   // asked, at most: the last one that it gave itself, and one of each level above. Once started.

@@ -98,7 +98,7 @@ MachinePlan plan_of_best_budget(const RunConfig& config, const PlanInput& device
     in.options.budget = budget;
     in.options.least_budget = 0;
     MachinePlan p = plan_once(config, in, machine);
-    p.best_budget = budget;
+    if (!p.forecast.methods.empty()) p.best_budget = budget;
     const bool better =
         best && p.forecast.fits() &&
         (!best->forecast.fits() || log_of_times(p.forecast) < log_of_times(best->forecast));

@@ -174,14 +174,14 @@ MethodPart method_part(const RunConfig& config, const MachinePlan& p, std::size_
   part.acceptance = assumed_alphas(spec, p.input.options, assumed_acceptance(config));
   for (const PublishedResult* r : p.published[i]) part.published.push_back({*r});
   if (!f.fits()) return part;
-  part.ms_per_token = f.autoregressive_ms;
+  if (spec.is_baseline()) part.ms_per_token = f.autoregressive_ms;
   for (const MethodForecast& m : f.methods) {
     if (m.method != &spec) continue;
     part.ms_per_token = m.ms_per_token;
     if (spec.speculates()) part.gamma = m.gammas.gamma;
     if (spec.levels() > 1) part.inner_gamma = m.gammas.inner_gamma;
   }
-  part.speedup = f.autoregressive_ms / *part.ms_per_token;
+  if (part.ms_per_token) part.speedup = f.autoregressive_ms / *part.ms_per_token;
   return part;
 }
 

@@ -1,4 +1,5 @@
 // `plan` prints this.
+// Tests: tests/app/plan_report_test.cpp
 
 #include <algorithm>
 
@@ -124,6 +125,16 @@ std::string machine_table(const RunConfig& config, const PlanReport& r) {
       std::ranges::any_of(config.methods, [](Method m) { return !spec_of(m).is_lossless(); });
   if (lossy)
     out += "What a lossy method generates is not the target's text, and nothing verifies it.\n";
+  const std::string unknown = method_names([&](const MethodSpec& m) {
+    const bool is_asked = std::ranges::find(config.methods, m.method) != config.methods.end();
+    return is_asked && m.speculates() && assumed_alphas(m, config.speculation).empty();
+  });
+  if (!unknown.empty()) {
+    out += fmt::format(
+        "Not predicted: {}, of which no acceptance is published. --synthetic-acceptance says "
+        "one.\n",
+        unknown);
+  }
   if (config.speculation.tree || config.speculation.inner_tree) {
     out +=
         "Methods with draft trees are not predicted: how often children are accepted is not "
@@ -165,6 +176,7 @@ std::string acceptances(const RunConfig& config, const PlanInput& in) {
     const MethodSpec& m = spec_of(method);
     if (m.levels() == 0) continue;
     std::vector<double> alphas = assumed_alphas(m, in.options);
+    if (alphas.empty()) continue;
     std::ranges::reverse(alphas);
     parts.push_back(fmt::format("{} {:.4f}", m.name, fmt::join(alphas, ", ")));
   }

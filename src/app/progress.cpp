@@ -59,8 +59,8 @@ std::string times_of(std::chrono::duration<double> passed, std::int64_t done, st
   return text + fmt::format(", {} left", clock_text(each * static_cast<double>(total - done)));
 }
 
-constexpr PerPass<const char*> kProducers = {
-    {"target, full cache", "target, retrieval cache", "target, streaming cache", "drafter"}};
+constexpr PerPass<const char*> kProducers = {{"target, full cache", "target, retrieval cache",
+                                              "target, streaming cache", "drafter", "lookup"}};
 
 }  // namespace
 

@@ -13,7 +13,7 @@ class FullPass final : public PassCache {
 
 }  // namespace
 
-const PassKind kFullKind = {[](const PassSetup& setup) -> std::unique_ptr<PassCache> {
+const PassKind kFullKind = {[](const PassSetup& setup) -> std::unique_ptr<PassRunner> {
                               return std::make_unique<FullPass>(setup);
                             },
                             [](PlanSums& sums, Pass /*pass*/) { sums.add_context(); }};

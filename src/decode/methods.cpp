@@ -32,7 +32,7 @@ struct Methods::Impl {
   Impl(Context& c, const ModelWeights* draft_weights, const SpeculationOptions& o,
        std::span<const Method> methods);
   ~Impl() {
-    for_each_pass([&](Pass /*pass*/, PassCache& p) {
+    for_each_pass([&](Pass /*pass*/, PassRunner& p) {
       if (p.lent().data != nullptr) context.lend({});
     });
   }
@@ -47,8 +47,8 @@ struct Methods::Impl {
   };
   void add_pass(Pass pass, const ModelWeights* draft_weights, std::span<const Method> methods);
   Composition compose(const MethodSpec& m);
-  std::unique_ptr<Scorer> scorer(const MethodSpec& m, int i);
   LayerObserver* observer_of(const MethodSpec& m, Pass pass, int lane);
+  std::vector<LayerObserver*> observers_of(const MethodSpec& m, int i);  // of its i-th pass
   // Of the lane's small cache of the target that the method verifies tokens of; nullptr: not
   // measured.
   RecoveryMeter* meter_of(const MethodSpec& m, int lane);
@@ -65,8 +65,8 @@ struct Methods::Impl {
     for (const Pass p : m.passes()) visit(*passes[p]);
   }
   void rewind() {
-    for_each_pass([&](Pass /*pass*/, PassCache& p) {
-      for (int l = 0; l < context.lanes(); ++l) p.cache(l).rewind();
+    for_each_pass([&](Pass /*pass*/, PassRunner& p) {
+      for (int l = 0; l < context.lanes(); ++l) p.rewind(l);
     });
   }
   PromptTokens prompt(int lane) const {
@@ -89,7 +89,7 @@ struct Methods::Impl {
   MethodSizes sizes;
   PhaseTimer timer;
   std::unique_ptr<LlamaModel> draft;
-  PerPass<std::unique_ptr<PassCache>> passes;                   // those that a method runs
+  PerPass<std::unique_ptr<PassRunner>> passes;                  // those that a method runs
   PerPass<std::vector<std::unique_ptr<RecoveryMeter>>> meters;  // one a lane
   std::vector<Composition> compositions;
 };
@@ -106,7 +106,7 @@ Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const Specula
   const ModelWeights& w = c.weights();
   const LocalShape t = w.shape();
   TF_CHECK(!o.measure_recovery || w.shard.size == 1, "recovery of {} ranks", w.shard.size);
-  for_each_pass([&](Pass pass, PassCache& p) {
+  for_each_pass([&](Pass pass, PassRunner& p) {
     if (!has_recovery_meter(o, methods, pass)) return;
     for (int l = 0; l < c.lanes(); ++l) {
       meters[pass].push_back(std::make_unique<RecoveryMeter>(
@@ -143,18 +143,16 @@ LayerObserver* Methods::Impl::observer_of(const MethodSpec& m, Pass pass, int la
   if (pass != kFullPass) return nullptr;
   if (meter != nullptr) return &meter->verifications();
   LayerObserver* observer = nullptr;
-  for_each_pass(m, [&](PassCache& p) {
+  for_each_pass(m, [&](PassRunner& p) {
     if (observer == nullptr) observer = p.full_observer(lane);
   });
   return observer;
 }
 
-// The i-th pass of a method's chain.
-std::unique_ptr<Scorer> Methods::Impl::scorer(const MethodSpec& m, int i) {
-  const Pass pass = m.chain[static_cast<std::size_t>(i)];
+std::vector<LayerObserver*> Methods::Impl::observers_of(const MethodSpec& m, int i) {
   std::vector<LayerObserver*> observers;
-  for (int l = 0; l < context.lanes(); ++l) observers.push_back(observer_of(m, pass, l));
-  return passes[pass]->scorer(m, i, observers);
+  for (int l = 0; l < context.lanes(); ++l) observers.push_back(observer_of(m, m.pass(i), l));
+  return observers;
 }
 
 SpeculativeProposer::Options Methods::Impl::level_options(const MethodSpec& m, int level) {
@@ -168,7 +166,7 @@ SpeculativeProposer::Options Methods::Impl::level_options(const MethodSpec& m, i
   o.name = m.level_name(level);
   if (outermost)
     o.on_round = [this, &m](int lane, std::int64_t accepted, std::int64_t tested) {
-      for_each_pass(m, [&](PassCache& p) { p.report_round(lane, accepted, tested); });
+      for_each_pass(m, [&](PassRunner& p) { p.report_round(lane, accepted, tested); });
     };
   return o;
 }
@@ -176,10 +174,10 @@ SpeculativeProposer::Options Methods::Impl::level_options(const MethodSpec& m, i
 Methods::Impl::Composition Methods::Impl::compose(const MethodSpec& m) {
   Composition c;
   c.spec = &m;
-  c.root = std::make_unique<ModelProposer>(b, scorer(m, 0), largest_request(m, 0, options),
-                                           options.acceptance, timer);
+  c.root = passes[m.proposer()]->proposer(m, largest_request(m, 0, options), observers_of(m, 0));
   for (int l = 0; l < m.levels(); ++l) {
-    auto level = std::make_unique<SpeculativeProposer>(b, std::move(c.root), scorer(m, l + 1),
+    auto verifier = passes[m.verifier(l)]->scorer(m, l + 1, observers_of(m, l + 1));
+    auto level = std::make_unique<SpeculativeProposer>(b, std::move(c.root), std::move(verifier),
                                                        level_options(m, l), timer);
     c.levels.push_back(level.get());
     c.root = std::move(level);
@@ -215,7 +213,7 @@ PrefillMetrics Methods::prefill_methods(const PrefillProgress& progress,
     e.context.cache(l).rewind();
   }
   PrefillMetrics m;
-  e.for_each_pass([&](Pass pass, PassCache& p) {
+  e.for_each_pass([&](Pass pass, PassRunner& p) {
     if (!p.is_filled() || m.interrupted) return;
     const auto begin = Clock::now();
     std::int64_t before = 0;
@@ -240,7 +238,7 @@ std::vector<RunMetrics> Methods::generate(Method method, std::int64_t count, std
   e.rewind();
   for (int l = 0; l < e.context.lanes(); ++l) {
     const PromptTokens prompt = e.prompt(l);
-    e.for_each_pass(spec, [&](PassCache& p) { p.start(l, prompt.first(prompt.size() - 1)); });
+    e.for_each_pass(spec, [&](PassRunner& p) { p.start(l, prompt.first(prompt.size() - 1)); });
     RecoveryMeter* const meter = e.meter_of(spec, l);
     if (meter != nullptr) meter->restart(it->levels.empty() || it->levels.back()->asks());
   }
@@ -302,7 +300,7 @@ void Methods::set_budget(std::int64_t budget) {
 double Methods::pass_ms(Pass pass, int rows, int repetitions) {
   Impl& e = *impl_;
   TF_CHECK(e.passes[pass] != nullptr && rows >= 1 && rows <= e.context.model().max_logits());
-  PassCache& timed = *e.passes[pass];
+  PassRunner& timed = *e.passes[pass];
   const std::vector<Token> tokens(static_cast<std::size_t>(rows), e.prompt(0).back());
   e.rewind();
   double best = 0;
@@ -312,9 +310,6 @@ double Methods::pass_ms(Pass pass, int rows, int repetitions) {
     timed.run(tokens);
     e.b.synchronize();
     const double ms = ms_since(begin);
-    for (int l = 0; l < e.context.lanes(); ++l) {
-      timed.cache(l).truncate(timed.cache(l).committed());
-    }
     if (i == 1 || (i > 1 && ms < best)) best = ms;
   }
   return best;
@@ -353,7 +348,7 @@ std::vector<float> Methods::probs_after_prompt(int lane) {
 
 const RetrievalCache* Methods::retrieval_cache(int lane) const {
   const RetrievalCache* cache = nullptr;
-  impl_->for_each_pass([&](Pass /*pass*/, PassCache& p) {
+  impl_->for_each_pass([&](Pass /*pass*/, PassRunner& p) {
     if (cache == nullptr) cache = p.selected(lane);
   });
   return cache;

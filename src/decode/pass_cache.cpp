@@ -9,7 +9,7 @@ namespace {
 
 // In the order of kPassTable.
 constexpr PerPass<const PassKind*> kKinds = {
-    {&kFullKind, &kRetrievalKind, &kStreamingKind, &kStreamingKind}};
+    {&kFullKind, &kRetrievalKind, &kStreamingKind, &kStreamingKind, &kLookupKind}};
 
 }  // namespace
 
@@ -50,6 +50,13 @@ PrefillProgress progress_of_lane(const PrefillProgress& progress, std::int64_t b
   };
 }
 
+std::unique_ptr<Scorer> PassRunner::scorer(const MethodSpec& method, int i,
+                                           std::span<LayerObserver* const> /*observers*/) {
+  TF_CHECK(spec_of(s_.pass).net != Net::kNone, "{}: pass {}, {}, has no model", method.name, i,
+           to_string(s_.pass));
+  return nullptr;
+}
+
 bool PassCache::fill(int lane, const PrefillProgress& progress, const StopRequested& stop) {
   cache(lane).reset();
   return fill_cache(s_.model, cache(lane), s_.context.prompt(lane), s_.pass, nullptr, progress,
@@ -62,6 +69,12 @@ std::vector<LaneCache> PassCache::lane_caches(std::span<LayerObserver* const> ob
     all.push_back({&cache(l), observers[static_cast<std::size_t>(l)]});
   }
   return all;
+}
+
+std::unique_ptr<Proposer> PassCache::proposer(const MethodSpec& method, const DraftTree& asked,
+                                              std::span<LayerObserver* const> observers) {
+  return std::make_unique<ModelProposer>(s_.context.backend(), scorer(method, 0, observers), asked,
+                                         s_.options.acceptance, s_.timer);
 }
 
 std::unique_ptr<Scorer> PassCache::scorer(const MethodSpec& method, int i,
@@ -83,6 +96,7 @@ void PassCache::run(std::span<const Token> tokens) {
   };
   for_each_lane_pass(lanes(), std::ssize(tokens), s_.model.max_logits(), cache(0).max_append(),
                      run);
+  for (int l = 0; l < lanes(); ++l) cache(l).truncate(cache(l).committed());
 }
 
 }  // namespace triforce

@@ -1,6 +1,6 @@
-// A pass of the table as Methods run it: a model over the cache that its kind makes. One file a
-// kind (full_pass.cpp, retrieval_pass.cpp, streaming_pass.cpp) says how the cache is made, planned
-// and filled after a prompt, and what a pass over it reads.
+// A pass of the table as Methods run it: a model over the cache that its kind makes, or no model.
+// One file a kind (full_pass.cpp, retrieval_pass.cpp, streaming_pass.cpp, lookup_pass.cpp) says how
+// what it keeps is made, planned and filled after a prompt, and what a pass reads.
 //
 //   pass_cache.cpp   which kind each pass of triforce/pass.h has
 //   methods.cpp      makes the passes that its methods' chains name, and composes them
@@ -16,11 +16,11 @@
 
 namespace triforce {
 
-// What the caches of a pass are made with. All outlive them.
+// What a pass is made with. All outlive it.
 struct PassSetup {
   Pass pass;
   Context& context;             // the full caches and prompts of its lanes
-  LlamaModel& model;            // of spec_of(pass).net
+  LlamaModel& model;            // of spec_of(pass).net; the target's for no model
   const ModelWeights& weights;  // of the model
   const SpeculationOptions& options;
   const MethodSizes& sizes;
@@ -39,30 +39,33 @@ bool fill_cache(LlamaModel& model, KvCache& cache, std::span<const Token> prompt
 PrefillProgress progress_of_lane(const PrefillProgress& progress, std::int64_t before,
                                  std::int64_t total);
 
-// The caches of a pass, one a lane.
-class PassCache {
+// What a pass keeps of each lane, and what methods ask of it.
+class PassRunner {
  public:
-  explicit PassCache(const PassSetup& setup) : s_(setup) {}
-  virtual ~PassCache() = default;
-  PassCache(const PassCache&) = delete;
-  PassCache& operator=(const PassCache&) = delete;
+  explicit PassRunner(const PassSetup& setup) : s_(setup) {}
+  virtual ~PassRunner() = default;
+  PassRunner(const PassRunner&) = delete;
+  PassRunner& operator=(const PassRunner&) = delete;
 
   int lanes() const { return s_.context.lanes(); }
-  virtual KvCache& cache(int lane) = 0;
-  // Whether they are filled at all: the full caches hold the prompts already.
+  // Whether it is filled at all: the full caches hold the prompts already.
   virtual bool is_filled() const { return true; }
   // Follows the lane's prompt, of which the full cache holds all but the last token, and marks that
   // state. False: a stop was requested. Throws as LlamaModel::forward().
-  virtual bool fill(int lane, const PrefillProgress& progress, const StopRequested& stop);
+  virtual bool fill(int lane, const PrefillProgress& progress, const StopRequested& stop) = 0;
+  virtual void rewind(int lane) = 0;  // to the marked state
   // A generation begins from the marked state; the lane's prompt is `prefix` and one more token.
   virtual void start(int /*lane*/, std::span<const Token> /*prefix*/) {}
-  // What the i-th pass of a method's chain asks for probabilities. Each lane's passes are seen by
-  // its observer; null: nothing sees them.
+  // What proposes at the bottom of a method's chain, never asked for more than `asked`. Each lane's
+  // passes are seen by its observer; null: nothing sees them.
+  virtual std::unique_ptr<Proposer> proposer(const MethodSpec& method, const DraftTree& asked,
+                                             std::span<LayerObserver* const> observers) = 0;
+  // What the i-th pass of a method's chain asks for probabilities. Throws Error(kInternal) for a
+  // pass without a model.
   virtual std::unique_ptr<Scorer> scorer(const MethodSpec& method, int i,
                                          std::span<LayerObserver* const> observers);
-  // A pass of each lane over tokens that follow the prompt, for its time. The caches are then to be
-  // truncated.
-  virtual void run(std::span<const Token> tokens);
+  // A pass of each lane over tokens that follow the prompt, for its time; nothing is kept.
+  virtual void run(std::span<const Token> tokens) = 0;
 
   // What sees the lane's full cache's passes in methods whose chain has this pass; null: nothing.
   virtual LayerObserver* full_observer(int /*lane*/) { return nullptr; }
@@ -76,9 +79,25 @@ class PassCache {
   virtual const RetrievalCache* selected(int /*lane*/) const { return nullptr; }
 
  protected:
+  PassSetup s_;
+};
+
+// A model over a KV cache for each lane.
+class PassCache : public PassRunner {
+ public:
+  using PassRunner::PassRunner;
+  virtual KvCache& cache(int lane) = 0;
+  bool fill(int lane, const PrefillProgress& progress, const StopRequested& stop) override;
+  void rewind(int lane) override { cache(lane).rewind(); }
+  std::unique_ptr<Proposer> proposer(const MethodSpec& method, const DraftTree& asked,
+                                     std::span<LayerObserver* const> observers) override;
+  std::unique_ptr<Scorer> scorer(const MethodSpec& method, int i,
+                                 std::span<LayerObserver* const> observers) override;
+  void run(std::span<const Token> tokens) override;
+
+ protected:
   // Its caches with what observes them.
   std::vector<LaneCache> lane_caches(std::span<LayerObserver* const> observers);
-  PassSetup s_;
 };
 
 // Makes what each lane has of a pass: make(lane, memory), of memory that all lanes share.
@@ -93,14 +112,14 @@ auto make_lanes(int lanes, const Make& make) {
   return made;
 }
 
-// How the caches of one kind are made and planned.
+// How passes of one kind are made and planned.
 struct PassKind {
   // Throws Error(kResources).
-  std::unique_ptr<PassCache> (*make)(const PassSetup& setup);
+  std::unique_ptr<PassRunner> (*make)(const PassSetup& setup);
   // Adds what make() takes, and what a pass of one lane reads.
   void (*plan)(PlanSums& sums, Pass pass);
 };
-extern const PassKind kFullKind, kRetrievalKind, kStreamingKind;
+extern const PassKind kFullKind, kRetrievalKind, kStreamingKind, kLookupKind;
 const PassKind& kind_of(Pass pass);
 
 }  // namespace triforce

@@ -79,8 +79,10 @@ class Loop {
   Tokens proposed(int level, int n) const {
     Tokens t{TokenCounts(static_cast<std::size_t>(n) + 1, 0.0), 0};
     if (n == 0 || level == 0) {
-      t.counts.back() = 1;
-      t.ms = n == 0 ? 0 : n * pass_ms(steps_[method_.proposer()], 1);
+      const double offered = n == 0 || acceptance_.empty() ? 1 : acceptance_.front().offered;
+      t.counts.front() = 1 - offered;
+      t.counts.back() += offered;
+      t.ms = std::min(n, method_.looks_up() ? 1 : n) * pass_ms(steps_[method_.proposer()], 1);
       return t;
     }
     const Tokens round = yielded(level - 1);
@@ -139,7 +141,7 @@ bool predictable(const MethodSpec& method, const StepCurves& steps,
                  std::span<const AcceptanceCurve> acceptance) {
   if (acceptance.size() != static_cast<std::size_t>(method.levels())) return false;
   const auto finite = [](const AcceptanceCurve& a) {
-    return !a.rates.empty() &&
+    return !a.rates.empty() && std::isfinite(a.offered) &&
            std::ranges::all_of(a.rates, [](double rate) { return std::isfinite(rate); });
   };
   return std::ranges::all_of(method.passes(), [&](Pass p) { return !steps[p].points.empty(); }) &&

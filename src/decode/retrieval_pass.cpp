@@ -152,7 +152,7 @@ void plan_retrieval(PlanSums& sums, Pass pass) {
 
 }  // namespace
 
-const PassKind kRetrievalKind = {[](const PassSetup& setup) -> std::unique_ptr<PassCache> {
+const PassKind kRetrievalKind = {[](const PassSetup& setup) -> std::unique_ptr<PassRunner> {
                                    return std::make_unique<RetrievalPass>(setup);
                                  },
                                  plan_retrieval};

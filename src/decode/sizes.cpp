@@ -69,6 +69,19 @@ void check_recovery(std::span<const Method> methods) {
       method_names(shows_recovery));
 }
 
+bool draws_drafts(const MethodSpec& m) { return m.speculates() && !m.looks_up(); }
+
+// What is looked up is one text.
+void check_looked_up(const SpeculationOptions& o, std::span<const Method> methods) {
+  for (const Method m : methods) {
+    const MethodSpec& spec = spec_of(m);
+    if (!spec.speculates() || !spec.looks_up() || o.draft_of(spec, 0).is_chain()) continue;
+    throw_usage("--{}: expected methods whose proposer draws its drafts ({}), found {}",
+                spec.is_outermost(0) ? "tree" : "inner-tree", method_names(draws_drafts),
+                spec.name);
+  }
+}
+
 bool proposes_by_selection(const MethodSpec& m) { return spec_of(m.proposer()).selects; }
 
 // What nothing verifies has no verification to select by.
@@ -244,6 +257,7 @@ void check_options(const SpeculationOptions& o, std::span<const Method> methods)
   check_range("gamma", o.gamma, 1, kMaxGamma);
   check_range("inner-gamma", o.inner_gamma, 1, kMaxGamma);
   if (o.measure_recovery) check_recovery(methods);
+  check_looked_up(o, methods);
   if (!any_method(methods, &MethodSpec::selects)) return;
   check_range("chunk-size", o.chunk_size, 1, kMaxChunk);
   if (o.selection == Selection::kH2O && o.budget < 2 * o.chunk_size) {

@@ -505,11 +505,13 @@ void SpeculativeProposer::record_passes(const DraftTree& shape, int unfed) {
   if (draft_) inner_->record_passes(*draft_, unfed + 1);
   const bool chain = !draft_ || draft_->is_chain();
   const int asked = draft_ ? draft_->nodes() : 0, most = draft_ ? inner_->max_tokens(*draft_) : 0;
-  for (int guesses = asked; guesses <= most; ++guesses) {
+  const auto record = [&](int guesses) {
     for (int fed = 1; fed <= unfed; ++fed) {
       verifier_->record_passes(fed + guesses, guesses + 1, chain ? 0 : guesses);
     }
-  }
+  };
+  if (draft_ && inner_->may_have_none()) record(0);
+  for (int guesses = asked; guesses <= most; ++guesses) record(guesses);
 }
 
 void SpeculativeProposer::extend(int lane, std::span<const Token> tokens) {

@@ -60,6 +60,7 @@ class WindowPass final : public StreamingPass {
     for (int l = 0; l < lanes(); ++l) {
       const std::span<const Token> prompt = s_.context.prompt(l);
       read_anew(s_.model, cache(l), prompt.last(std::min(prompt.size(), window)));
+      cache(l).truncate(cache(l).committed());
     }
   }
 
@@ -67,7 +68,7 @@ class WindowPass final : public StreamingPass {
   std::vector<WindowScorer*> scorers_;  // one a method
 };
 
-std::unique_ptr<PassCache> make_streaming(const PassSetup& setup) {
+std::unique_ptr<PassRunner> make_streaming(const PassSetup& setup) {
   if (reads_window(setup.pass, setup.options)) return std::make_unique<WindowPass>(setup);
   return std::make_unique<StreamingPass>(setup);
 }

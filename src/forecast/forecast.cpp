@@ -78,10 +78,12 @@ std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOp
                                    AssumedAcceptance assumed) {
   constexpr std::int64_t kTableBudget = 4096;
   std::vector<double> alphas;
+  const auto is_known = [](double alpha) { return std::isfinite(alpha); };
   for (int l = 0; l < method.levels(); ++l) {
     alphas.push_back(options.synthetic ? options.synthetic->of(method, l)
                                        : method.paper_alpha[static_cast<std::size_t>(l)]);
   }
+  if (!std::ranges::all_of(alphas, is_known)) return {};
   if (assumed == AssumedAcceptance::kByBudget && !options.synthetic && !alphas.empty() &&
       method.selects()) {
     const double change =
@@ -122,6 +124,7 @@ Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaCho
     const LoopCosts costs{.lanes = in.run.lanes};
     const auto gammas =
         choose_gammas(spec, steps, alphas, in.options.gammas(), in.options.gammas(), chosen, costs);
+    if (!gammas) continue;  // no acceptance is known to assume
     RoundForecast round = *predicted_round(spec, steps, alphas, *gammas, costs);
     if (spec.speculates()) round.ms = std::max(round.ms, bus_ms);
     f.methods.push_back({&spec, *gammas, round.ms_per_token()});

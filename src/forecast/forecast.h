@@ -35,7 +35,7 @@ int best_host_split(const MachineSpec& machine, int far_heads);
 // (published_alpha_of_budget()) is from that of the table.
 enum class AssumedAcceptance : std::uint8_t { kTable, kByBudget };
 // Per-token acceptance of each level, innermost first: what --synthetic-acceptance says, else what
-// the paper reports for the method.
+// the paper reports for the method. Empty: it reports none.
 std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOptions& options,
                                    AssumedAcceptance assumed = AssumedAcceptance::kTable);
 

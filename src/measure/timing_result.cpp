@@ -184,11 +184,9 @@ std::vector<PassCount> count_passes(const MethodSpec& method, const RunMetrics& 
   std::vector<PassCount> passes;
   if (run.levels.size() != static_cast<std::size_t>(method.levels())) return passes;
   for (int i = 0; i < method.n_passes; ++i) {
-    // The proposer runs one pass for each token it drafts, a verifier one a round.
-    const std::int64_t n = method.levels() == 0 ? run.rounds
-                           : i == 0             ? run.levels.front().drafted
-                                    : run.levels[static_cast<std::size_t>(i) - 1].rounds;
-    const Pass pass = method.chain[static_cast<std::size_t>(i)];
+    const std::int64_t n = i == 0 ? passes_of_proposer(method, run)
+                                  : run.levels[static_cast<std::size_t>(i) - 1].rounds;
+    const Pass pass = method.pass(i);
     passes.push_back({pass, n, bytes[pass].at(context), bytes[pass].far_at(context)});
   }
   return passes;
@@ -245,7 +243,7 @@ std::vector<PassTraffic> make_traffic(const MethodSpec& method,
     t.bus_bytes_per_pass = kind.bus_bytes_per_pass;
     t.passes_per_token = all.count(i) / static_cast<double>(tokens);
     t.ms_per_pass = all.ms_per_pass(i, kind.pass);
-    if (t.ms_per_pass) {
+    if (t.ms_per_pass && t.bytes_per_pass > 0) {
       t.achieved_gbs = static_cast<double>(t.bytes_per_pass) / *t.ms_per_pass / 1e6;
       t.fraction_read = fraction(*t.achieved_gbs, measured.measured_read_gbs);
       if (t.bus_bytes_per_pass > 0) {

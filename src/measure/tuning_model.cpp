@@ -49,7 +49,7 @@ double per(double ms, std::int64_t n) { return n > 0 ? ms / static_cast<double>(
 // The rate at which `gamma` proposals yield what the curve's rates do.
 std::optional<double> alpha_of(const AcceptanceCurve& curve, int gamma) {
   if (gamma == 0) return std::nullopt;
-  double tokens = 1, reached = 1;
+  double tokens = 1, reached = curve.offered;
   for (int i = 0; i < gamma; ++i) tokens += reached *= curve.at(i);
   return alpha_from_tokens_per_round(tokens, gamma);
 }
@@ -166,6 +166,9 @@ AcceptanceCurve measured_acceptance(const LevelCounters& level) {
                           (static_cast<double>(level.tested_at[i]) + kPriorTests));
   }
   curve.rates.push_back(all);
+  if (level.drafted < level.requested) {
+    curve.offered = static_cast<double>(level.drafted) / static_cast<double>(level.requested);
+  }
   return curve;
 }
 
@@ -228,7 +231,6 @@ void ProbeSums::add(const MethodSpec& method, const StepCurves& steps, const Run
   for (std::size_t i = 0; i < phase_ms.size(); ++i) phase_ms[i] += run.phase_ms[i];
   tokens += std::ssize(run.tokens);
   rounds += run.rounds;
-  const std::int64_t proposed = method.levels() == 0 ? run.rounds : run.levels.front().requested;
   const auto count = [&](Pass pass, std::int64_t n, double rows_each) {
     if (n == 0) return;
     const auto passes_here = static_cast<double>(n);
@@ -238,7 +240,7 @@ void ProbeSums::add(const MethodSpec& method, const StepCurves& steps, const Run
     passes += n;
     rows += std::llround(passes_here * rows_each);
   };
-  count(method.proposer(), proposed, 1);
+  count(method.proposer(), passes_of_proposer(method, run), 1);
   for (int l = 0; l < method.levels(); ++l) {
     const LevelCounters& level = run.levels[static_cast<std::size_t>(l)];
     const double drafted = per(static_cast<double>(level.drafted), level.rounds);

@@ -21,6 +21,8 @@ bool decides(Role role, const MethodSpec& method) {
       return method.has_budget();
     case Role::kDecidesDrafted:
       return method.has_drafter();
+    case Role::kDecidesLookedUp:
+      return method.looks_up();
     case Role::kNames:
     case Role::kMeasures:
     case Role::kRecords:

@@ -63,6 +63,23 @@ OptionValue rebuild_policy() {
           true};
 }
 
+OptionValue lookup() {
+  static constexpr std::string_view kLimited = "ngram:";
+  return {fmt::format("suffix or ngram:N, N an integer in 1..{}", kMaxTokens),
+          [](RunConfig& c, std::string_view text) {
+            std::int64_t& longest = c.speculation.lookup.longest;
+            longest = 0;
+            if (!text.starts_with(kLimited)) return text == "suffix";
+            longest = parse_integer(text.substr(kLimited.size())).value_or(0);
+            return longest >= 1 && longest <= kMaxTokens;
+          },
+          [](const RunConfig& c) -> ParamValue {
+            const std::int64_t longest = c.speculation.lookup.longest;
+            return longest == 0 ? std::string("suffix") : fmt::format("{}{}", kLimited, longest);
+          },
+          true};
+}
+
 std::string yarn_text(const RopeScaling& scaling) {
   return fmt::format("yarn:{}:{}", scaling.factor, scaling.original_max_position);
 }

@@ -205,6 +205,7 @@ OptionValue draft_tree_or_auto(Ref ref, Auto is_auto, Vector vector) {
 // Kinds that one option has.
 OptionValue methods();
 OptionValue rebuild_policy();
+OptionValue lookup();
 OptionValue device_name();
 OptionValue byte_count();
 OptionValue acceptance_rates();

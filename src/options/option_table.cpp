@@ -205,6 +205,11 @@ std::vector<Option> method_and_shape() {
         "the most recent ones anew for every token that it drafts, as a text of their own. That "
         "is slow, and meant for analysis",
         kShaped, Role::kDecidesDrafted, choice(member(&S::draft_cache))),
+      o("lookup", {}, "RULE", "",
+        "what the methods lookup and lookup-hierarchy propose: what followed the end of the "
+        "sequence where that stood first. suffix: the longest end that has been there before. "
+        "ngram:N: one of at most N tokens (prompt lookup)",
+        kShaped, Role::kDecidesLookedUp, lookup()),
       o("rebuild", {}, "POLICY", "",
         "when to select the retrieval cache again: every N generated tokens; or when the rolling "
         "acceptance of the outer level falls below RATE. token selects for each drafted token by "

@@ -59,6 +59,7 @@ enum class Role : std::uint8_t {
   kDecidesSelected,  // of methods with a retrieval cache
   kDecidesBudget,    // of methods with a retrieval cache or a streaming cache of the target
   kDecidesDrafted,   // of methods with a drafter
+  kDecidesLookedUp,  // of methods that look up what they propose
   kNames,            // names something whose digest decides: a model, a data set, a device
   kMeasures,         // what is measured, how often and with what memory, threads and time
   kRecords,          // what a result holds beside figures

@@ -28,6 +28,7 @@ const MetricInfo& info_of(CaseMetric metric) {
       {"ms of a pass of the target over the retrieval cache"},
       {"ms of a pass of the target over a streaming cache"},
       {"ms of a pass of the drafter"},
+      {"ms of a lookup in the sequence"},
   }};
   return kInfo[static_cast<std::size_t>(metric)];
 }

@@ -109,7 +109,11 @@ bool selects(const CaseResult& c) {
            return pass != nullptr && pass->selects;
          });
 }
-bool is_triforce(const CaseResult& c) { return selects(c) && c.chain->size() > 2; }
+bool is_triforce(const CaseResult& c) {
+  if (!selects(c) || c.chain->size() < 3) return false;
+  const PassSpec* const proposer = find_pass(c.chain->front());
+  return proposer != nullptr && proposer->net == Net::kDrafter;
+}
 bool is_baseline(const CaseResult& c) { return c.lossless.mode == LosslessMode::kBaseline; }
 
 const CaseResult* baseline_of(const RunResult& run) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "triforce/error.h"
 #include "triforce/method.h"
@@ -15,6 +16,8 @@ constexpr MethodSpec spec(Method method, const char* name, const char* summary,
   return made;
 }
 
+constexpr double kNotReported = std::numeric_limits<double>::quiet_NaN();
+
 // StreamingLLM without the hierarchy is not in the paper's Table 2: its acceptance is taken to be
 // that with it, since the outer level verifies the same distribution of proposals.
 constexpr MethodSpec kTable[] = {
@@ -30,6 +33,11 @@ constexpr MethodSpec kTable[] = {
          "drafter, verified by the target with a streaming cache",
          {Pass::kDraft, Pass::kStreaming, Pass::kFull}, {0.4036, 0.8745}),
     spec(Method::kDraft, "draft", "drafter alone", {Pass::kDraft, Pass::kFull}, {0.4036}),
+    spec(Method::kLookup, "lookup", "what followed earlier in the sequence",
+         {Pass::kLookup, Pass::kFull}, {kNotReported}),
+    spec(Method::kLookupHierarchy, "lookup-hierarchy",
+         "what followed earlier, verified by the target with its retrieval cache",
+         {Pass::kLookup, Pass::kRetrieval, Pass::kFull}, {kNotReported, 0.9137}),
     spec(Method::kLossyRetrieval, "lossy-retrieval",
          "nothing verifies the target with its retrieval cache: not lossless", {Pass::kRetrieval}),
     spec(Method::kLossyStreaming, "lossy-streaming",
@@ -61,6 +69,12 @@ std::string method_names(const MethodFilter& wanted) {
     if (!wanted || wanted(s)) names += (names.empty() ? "" : ", ") + std::string(s.name);
   }
   return names;
+}
+
+std::int64_t passes_of_proposer(const MethodSpec& method, const RunMetrics& run) {
+  if (!method.speculates()) return run.rounds;
+  const LevelCounters& lowest = run.levels.front();
+  return method.looks_up() ? lowest.rounds : lowest.requested;
 }
 
 bool any_method(std::span<const Method> methods, const MethodFilter& wanted) {

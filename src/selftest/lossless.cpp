@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "decode/fed_tokens.h"
+#include "decode/lookup_proposer.h"
 #include "reference/reference_backend.h"
 #include "selftest/explorer.h"
 #include "selftest/lossless_trees.h"
@@ -183,15 +184,25 @@ std::vector<DraftTree> chains(const std::vector<int>& gammas) {
 
 DraftTree tree(std::vector<std::int16_t> parents) { return DraftTree(std::move(parents)); }
 
+// Who is at the bottom of a composition.
+enum class Bottom : std::uint8_t { kModel, kLookup };
+
 // A composition over toy probs: `drafts` from the outermost level inwards; empty is autoregressive.
 class ToyLoop {
  public:
-  ToyLoop(Backend& backend, std::int64_t vocab, const std::vector<DraftTree>& drafts, Mutant mutant)
+  ToyLoop(Backend& backend, std::int64_t vocab, const std::vector<DraftTree>& drafts, Mutant mutant,
+          Bottom bottom)
       : backend_(backend), vocab_(vocab), timer_(backend) {
     const int levels = static_cast<int>(drafts.size());
     const DraftTree innermost = levels == 0 ? DraftTree::chain(1) : drafts.back();
-    root_ = std::make_unique<ModelProposer>(backend, scorer(levels), innermost,
-                                            Acceptance::kSpeculative, timer_);
+    if (bottom == Bottom::kLookup) {
+      texts_.push_back(std::make_unique<SuffixAutomaton>(kMostTokens));
+      root_ = std::make_unique<LookupProposer>(backend, texts_, Lookup{}, innermost.nodes(), vocab,
+                                               timer_);
+    } else {
+      root_ = std::make_unique<ModelProposer>(backend, scorer(levels), innermost,
+                                              Acceptance::kSpeculative, timer_);
+    }
     for (int l = levels - 1; l >= 0; --l) {
       SpeculativeProposer::Options o;
       o.draft = drafts[static_cast<std::size_t>(l)];
@@ -204,6 +215,10 @@ class ToyLoop {
   // The first `count` tokens as toy_joint_probs() counts them.
   std::size_t run(int count, std::uint64_t seed) {
     for (ToyScorer* s : scorers_) s->rewind();
+    for (const auto& text : texts_) {
+      text->clear();
+      for (const Token t : kToyPrompt) text->append(t);
+    }
     const GenerationStart start{seed, 0, 1, kToyPrompt[1]};
     root_->start({&start, 1});
     std::size_t code = 0;
@@ -223,6 +238,8 @@ class ToyLoop {
   std::int64_t vocab_;
   PhaseTimer timer_;
   std::vector<ToyScorer*> scorers_;
+  static constexpr std::int64_t kMostTokens = 64;
+  LookupProposer::Texts texts_;
   std::unique_ptr<Proposer> root_;
 };
 
@@ -235,6 +252,7 @@ struct Case {
   std::vector<DraftTree> drafts;
   Mutant mutant = Mutant::kNone;
   int tokens = 3;  // that are enumerated
+  Bottom bottom = Bottom::kModel;
 };
 
 std::vector<Case> cases(std::vector<Case> exact, const std::vector<int>& mutant_gammas) {
@@ -247,7 +265,7 @@ EnumerationResult enumerate(const Case& c) {
   constexpr std::int64_t kVocab = 3;
   Explorer explorer;
   ExploringBackend exploring(explorer, c.mutant);
-  ToyLoop loop(exploring, kVocab, c.drafts, c.mutant);
+  ToyLoop loop(exploring, kVocab, c.drafts, c.mutant, c.bottom);
   const std::vector<double> expected = target_joint_probs(c.tokens, kVocab);
   std::vector<double> found(expected.size());
   EnumerationResult r{c.name, c.mutant != Mutant::kNone, 0, 0};
@@ -284,7 +302,10 @@ std::vector<EnumerationResult> enumerate_joint_probs() {
             {"three levels, gammas 1", chains({1, 1, 1})},
             {"one level, a tree", {tree({-1, -1, 0, 1})}},
             {"two levels, a tree over a chain", {tree({-1, -1, 1}), tree({-1})}, Mutant::kNone, 2},
-            {"two levels, trees", {tree({-1, -1}), tree({-1, -1})}}},
+            {"two levels, trees", {tree({-1, -1}), tree({-1, -1})}},
+            {"one level, looked up", chains({2}), Mutant::kNone, 4, Bottom::kLookup},
+            {"two levels, looked up", chains({2, 2}), Mutant::kNone, 4, Bottom::kLookup},
+            {"looked up, redraw from p", chains({2}), Mutant::kAllFromTarget, 4, Bottom::kLookup}},
            {2, 1}))
     results.push_back(enumerate(c));
   for (EnumerationResult& r : enumerate_trees()) results.push_back(std::move(r));
@@ -327,15 +348,18 @@ std::vector<ChiSquareResult> chi_square_joint_probs(Backend& backend, std::int64
   constexpr std::int64_t kVocab = 5;
   const std::vector<double> expected = target_joint_probs(kTokens, kVocab);
   std::vector<ChiSquareResult> results;
-  for (const Case& c : cases({{"autoregressive", {}},
-                              {"one level, gamma 4", chains({4})},
-                              {"two levels, gamma 6, inner 1", chains({6, 1})},
-                              {"two levels, gamma 5, inner 3", chains({5, 3})},
-                              {"three levels, gammas 3 2 1", chains({3, 2, 1})},
-                              {"two levels, trees", {tree({-1, -1, 0, 1}), tree({-1, -1, 1})}}},
-                             {6, 1})) {
+  for (const Case& c :
+       cases({{"autoregressive", {}},
+              {"one level, gamma 4", chains({4})},
+              {"two levels, gamma 6, inner 1", chains({6, 1})},
+              {"two levels, gamma 5, inner 3", chains({5, 3})},
+              {"three levels, gammas 3 2 1", chains({3, 2, 1})},
+              {"two levels, trees", {tree({-1, -1, 0, 1}), tree({-1, -1, 1})}},
+              {"one level, looked up", chains({3}), Mutant::kNone, 4, Bottom::kLookup}},
+             {6, 1})) {
     MutantBackend wrong(c.mutant);
-    ToyLoop loop(verifies_wrongly(c.mutant) ? wrong : backend, kVocab, c.drafts, c.mutant);
+    ToyLoop loop(verifies_wrongly(c.mutant) ? wrong : backend, kVocab, c.drafts, c.mutant,
+                 c.bottom);
     std::vector<std::int64_t> counts(expected.size());
     for (std::int64_t r = 0; r < runs; ++r)
       ++counts[loop.run(kTokens, seed + static_cast<std::uint64_t>(r))];

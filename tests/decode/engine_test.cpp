@@ -527,7 +527,8 @@ TEST_F(EngineOnce, TheLastGeneratedTokenIsNotFed) {
           EXPECT_LE(backend.read_, positions) << n;
           reached = reached || backend.read_ == positions;
         }
-        EXPECT_TRUE(reached || pair == &unlike || g.gamma == 31);
+        const bool may_be_less = pair == &unlike || g.gamma == 31 || spec_of(m).looks_up();
+        EXPECT_TRUE(reached || may_be_less);
       }
     }
   }

@@ -30,7 +30,7 @@ inline void expect_lanes_as_alone(Backend& b, const ToyPair& pair, const Specula
   ToyRun alone(b, pair, o, single), together(b, pair, o, shape);
   ASSERT_TRUE(together.prefill_lanes(prompts));
   constexpr std::uint64_t kSeed = 5;
-  std::vector<Method> methods = shape.methods;
+  std::vector<Method> methods = together.asked;
   methods.push_back(kBaselineMethod);
   std::map<Method, std::vector<RunMetrics>> found;
   for (const Method m : methods) {

@@ -149,7 +149,7 @@ TEST_F(RecordedPasses, ChangeNothingAndLeaveNothingToRecord) {
     const std::vector<Token> prompt = toy_prompt(kPrompt, kVocab, 1);
     run.prefill(prompt);
     expected.prefill(prompt);
-    for (const Method m : methods) {
+    for (const Method m : run.asked) {
       const std::string what = fmt::format("{}, {}", v.name, to_string(m));
       std::set<std::string> passes = recorded_before(run, m, what);
       for (const std::uint64_t seed : {7U, 8U}) {

@@ -142,18 +142,29 @@ inline std::vector<Variant> variants() {
   return all;
 }
 
+// Without methods that cannot draft what the options ask for: a lookup has no tree.
+inline RunShape possible(RunShape run, const SpeculationOptions& options) {
+  std::erase_if(run.methods, [&](Method m) {
+    const MethodSpec& spec = spec_of(m);
+    return spec.speculates() && spec.looks_up() && !options.draft_of(spec, 0).is_chain();
+  });
+  return run;
+}
+
 inline std::vector<PromptTokens> prompts_of(const std::vector<std::vector<Token>>& lanes) {
   return {lanes.begin(), lanes.end()};
 }
 
-// A context and methods over it, for runs of one shape.
+// A context and those methods over it that are possible, for runs of one shape.
 struct ToyRun {
   ToyRun(Backend& backend, const ToyPair& pair, const SpeculationOptions& options,
          const RunShape& run, Communicator* ranks = nullptr)
-      : shared(std::make_shared<Context>(backend, pair.target,
-                                         context_shape(backend, pair.target, options, run), ranks)),
+      : asked(possible(run, options).methods),
+        shared(std::make_shared<Context>(
+            backend, pair.target,
+            context_shape(backend, pair.target, options, possible(run, options)), ranks)),
         context(*shared),
-        methods(shared, &pair.draft, options, run.methods) {}
+        methods(shared, &pair.draft, options, asked) {}
   // False: a stop was requested.
   bool prefill(const std::vector<Token>& prompt, const StopRequested& stop = {}) {
     return prefill_lanes({prompt}, stop);
@@ -168,6 +179,7 @@ struct ToyRun {
                       const TokenCallback& on_tokens = {}, const StopRequested& stop = {}) {
     return methods.generate(m, count, seed, prompt, on_tokens, stop).front();
   }
+  std::vector<Method> asked;
   std::shared_ptr<Context> shared;
   Context& context;
   Methods methods;
@@ -209,7 +221,9 @@ struct Streams {
 inline Streams run_all(ToyRun& run, std::int64_t count, std::uint64_t seed, std::uint32_t prompt) {
   Streams s;
   s.by_method[kBaselineMethod] = run.generate(kBaselineMethod, count, seed, prompt);
-  for (const Method m : all_methods()) s.by_method[m] = run.generate(m, count, seed, prompt);
+  for (const Method m : run.asked) {
+    if (spec_of(m).is_lossless()) s.by_method[m] = run.generate(m, count, seed, prompt);
+  }
   return s;
 }
 

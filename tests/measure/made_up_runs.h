@@ -36,7 +36,15 @@ inline RunMetrics triforce_metrics() {
   for (int i = 0; i < 24; ++i) inner.add_round(1, 1, i % 2);
   for (int i = 0; i < 4; ++i) outer.add_round(6, 6, 5);
   m.levels = {inner, outer};
-  m.phase_ms = {16, 12, 0, 2.4, 4, 2, 0, 1.6};  // passes in the order of their table
+  const auto spend = [&](Phase phase, double ms) {
+    m.phase_ms[static_cast<std::size_t>(phase)] = ms;
+  };
+  spend(phase_of(Pass::kFull), 16);
+  spend(phase_of(Pass::kRetrieval), 12);
+  spend(phase_of(Pass::kDraft), 2.4);
+  spend(Phase::kSampling, 4);
+  spend(Phase::kCacheUpdate, 2);
+  spend(Phase::kHostGap, 1.6);
   m.decode_ms = 38;
   return m;
 }

@@ -265,7 +265,7 @@ TEST(Echo, HasTheOptionsOfRun) {
       "kv_offload offload_attention hybrid_split tp comm_timeout method baseline no_baseline "
       "prefill gen_len batch gamma inner_gamma tree tree_tokens inner_tree "
       "budget chunk_size dense_layers "
-      "draft_cache_budget draft_cache rebuild selection temp top_p top_k seed acceptance "
+      "draft_cache_budget draft_cache lookup rebuild selection temp top_p top_k seed acceptance "
       "inner_rule "
       "ignore_eos synthetic_acceptance dataset text_field needle_depth prompts stride repetitions "
       "warmup "

@@ -125,17 +125,17 @@ TEST(CaseId, DependsOnTheOptionsOfItsMethod) {
     std::string methods;  // whose tokens or counters change
   };
   const std::vector<Case> cases = {
-      {{"--temp", "0.7"}, "ar triforce retrieval streaming draft"},
-      {{"--top-p", "0.8"}, "ar triforce retrieval streaming draft"},
-      {{"--top-k", "5"}, "ar triforce retrieval streaming draft"},
-      {{"--seed", "43"}, "ar triforce retrieval streaming draft"},
-      {{"--prefill", "4096"}, "ar triforce retrieval streaming draft"},
-      {{"--gen-len", "64"}, "ar triforce retrieval streaming draft"},
-      {{"--ignore-eos"}, "ar triforce retrieval streaming draft"},
-      {{"--acceptance", "coupled"}, "ar triforce retrieval streaming draft"},
-      {{"--tp", "2"}, "ar triforce retrieval streaming draft"},
-      {{"--gamma", "5"}, "triforce retrieval streaming draft"},
-      {{"--synthetic-acceptance", "outer=1,inner=1"}, "triforce retrieval streaming draft"},
+      {{"--temp", "0.7"}, "ar triforce retrieval streaming draft lookup"},
+      {{"--top-p", "0.8"}, "ar triforce retrieval streaming draft lookup"},
+      {{"--top-k", "5"}, "ar triforce retrieval streaming draft lookup"},
+      {{"--seed", "43"}, "ar triforce retrieval streaming draft lookup"},
+      {{"--prefill", "4096"}, "ar triforce retrieval streaming draft lookup"},
+      {{"--gen-len", "64"}, "ar triforce retrieval streaming draft lookup"},
+      {{"--ignore-eos"}, "ar triforce retrieval streaming draft lookup"},
+      {{"--acceptance", "coupled"}, "ar triforce retrieval streaming draft lookup"},
+      {{"--tp", "2"}, "ar triforce retrieval streaming draft lookup"},
+      {{"--gamma", "5"}, "triforce retrieval streaming draft lookup"},
+      {{"--synthetic-acceptance", "outer=1,inner=1"}, "triforce retrieval streaming draft lookup"},
       {{"--inner-gamma", "2"}, "triforce"},
       {{"--inner-rule", "published"}, "triforce"},
       {{"--budget", "512"}, "triforce retrieval streaming"},
@@ -147,8 +147,10 @@ TEST(CaseId, DependsOnTheOptionsOfItsMethod) {
       {{"--rebuild", "token"}, "triforce retrieval"},
       {{"--draft-cache-budget", "512"}, "triforce draft"},
       {{"--draft-cache", "window"}, "triforce draft"},
+      {{"--lookup", "ngram:3"}, "lookup"},
+      {{"--lookup", "ngram:4"}, "lookup"},
   };
-  for (const char* method : {"ar", "triforce", "retrieval", "streaming", "draft"}) {
+  for (const char* method : {"ar", "triforce", "retrieval", "streaming", "draft", "lookup"}) {
     std::set<std::string> ids = {with(method, {})};
     std::size_t expected = 1;
     for (const Case& c : cases) {

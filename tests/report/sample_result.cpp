@@ -1,7 +1,12 @@
 #include "report/sample_result.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
+#include <tuple>
+#include <utility>
 
 namespace triforce {
 
@@ -59,6 +64,16 @@ LevelIntervals sample_intervals() {
   return i;
 }
 
+// Of the passes that a method has, and of the phases after all passes.
+PhaseTimes phase_times(std::initializer_list<std::pair<Pass, double>> passes,
+                       const std::array<double, std::tuple_size_v<PhaseTimes> - kPassKinds>& rest) {
+  PhaseTimes times;
+  times.fill(NAN);
+  for (const auto& [pass, ms] : passes) times[static_cast<std::size_t>(phase_of(pass))] = ms;
+  std::ranges::copy(rest, times.begin() + kPassKinds);
+  return times;
+}
+
 CaseResult sample_baseline() {
   CaseResult c;
   c.case_id = "00000000deadbeef";
@@ -110,7 +125,7 @@ CaseResult sample_baseline() {
   warm.decode_ms = 20;
   warm.tokens_sha256 = "cc33";
   c.timing.samples = {warm};
-  c.phases_ms_per_round = PhaseTimes{3.75, NAN, NAN, NAN, 0.2, 0, 0, 0.05};
+  c.phases_ms_per_round = phase_times({{Pass::kFull, 3.75}}, {0.2, 0, 0, 0.05});
   c.traffic = {{"full", 60'000'000, 1.0, 3.75, 16.0, 0.8, 0, {}, {}, {3.75}}};
   c.steps = {{"full", 1, 3.5, 3.5}};
   c.copied = CopiedResult{4, 1, 64, 40};
@@ -171,7 +186,8 @@ CaseResult sample_triforce() {
   c.timing.end_to_end_ms = 1419.25;
   c.timing.tokens_per_s = 500.0;
   c.timing.samples.clear();
-  c.phases_ms_per_round = PhaseTimes{4.0, 3.0, NAN, 1.0, 1.0, 0.5, 0, 0.5};
+  c.phases_ms_per_round = phase_times(
+      {{Pass::kFull, 4.0}, {Pass::kRetrieval, 3.0}, {Pass::kDraft, 1.0}}, {1.0, 0.5, 0, 0.5});
   c.traffic = {{"draft", 2'000'000, 1.5, 0.1, 20.0, 1.0, 0, {}, {}},
                {"retrieval", 24'000'000, 1.25, 1.5, 16.0, 0.8, 0, {}, {}},
                {"full", 60'000'000, 0.25, 4.0, 15.0, 0.75, 8'000'000, 2.0, 0.8}};
