@@ -203,10 +203,23 @@ class FullCache;       // model/full_cache.h
 class StreamingCache;  // model/streaming_cache.h
 class RetrievalCache;  // model/retrieval_cache.h
 
-// A retrieval cache ranks chunks by one of these. With kH2O the most recent tokens have half of the
-// budget. Chunks that have received most attention so far have the other half.
-enum class Selection : std::uint8_t { kMeanKey, kAttention, kH2O };
-constexpr auto names_of(Selection /*any*/) { return std::array{"mean-key", "attention", "h2o"}; }
+// A retrieval cache ranks chunks by one of these.
+enum class Selection : std::uint8_t {
+  kMeanKey,    // the chunk's mean key against the last query (arXiv 2404.11912, section 4.1)
+  kAttention,  // attention of the last full verification, anew at each (2512.01278, 2602.07223)
+  // Attention so far. The most recent tokens have half of the budget, the chunks that have received
+  // most have the other half (arXiv 2306.14048).
+  kH2O,
+  kSnapKv  // attention of the prompt's last kObservedTokens tokens (arXiv 2404.14469)
+};
+constexpr auto names_of(Selection /*any*/) {
+  return std::array{"mean-key", "attention", "h2o", "snapkv"};
+}
+inline constexpr std::int64_t kObservedTokens = 32;
+// Whether a prompt's tokens are read once more, for the attention that they pay.
+constexpr bool replays_prompt(Selection s) {
+  return s == Selection::kH2O || s == Selection::kSnapKv;
+}
 struct RebuildPolicy {
   // kToken: for every token that is fed, by its own queries, in passes of one token.
   enum class Kind : std::uint8_t { kNever, kEvery, kAdaptive, kToken } kind = Kind::kNever;

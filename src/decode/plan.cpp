@@ -16,11 +16,12 @@ void check_homes(const PlanInput& in) {
   if (in.run.homes.near_heads.empty()) return;
   const bool each_token = in.options.rebuild.kind == RebuildPolicy::Kind::kToken;
   if (any_method(in.run.methods, &MethodSpec::selects) &&
-      (each_token || in.options.selection == Selection::kH2O)) {
+      (each_token || replays_prompt(in.options.selection))) {
     throw_usage(
         "{}: expected all KV heads in the device's memory, found some in the host's: leave out "
         "--kv-offload and --on-chip",
-        each_token ? "--rebuild token" : "--selection h2o");
+        each_token ? "--rebuild token"
+                   : fmt::format("--selection {}", to_string(in.options.selection)));
   }
   const int kv_heads = local_shape(in.target, in.shard).kv_heads;
   for (int l = 0; l < in.options.dense_layers; ++l) {

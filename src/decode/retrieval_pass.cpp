@@ -33,13 +33,13 @@ struct RetrievalLane {
               s.weights.shape().heads, s.weights.shape().kv_heads, s.weights.shape().head_dim,
               s.sizes.pending_rows, s.weights.dtype, options_of(s.options), &memory),
         observer(cache, s.timer) {
-    if (s.options.selection == Selection::kH2O) {
+    if (replays_prompt(s.options.selection)) {
       replay.emplace(s.context.backend(), s.context.cache(lane), s.weights.config.layers);
     }
   }
   RetrievalCache cache;
   TimedObserver observer;
-  std::optional<PromptReplay> replay;  // if all attention in the prompt matters
+  std::optional<PromptReplay> replay;  // if attention in the prompt matters
 };
 using RetrievalLanes = std::vector<std::unique_ptr<RetrievalLane>>;
 
@@ -71,9 +71,17 @@ class RetrievalPass final : public PassCache {
   KvCache& cache(int lane) override { return lane_at(lane).cache; }
   bool fill(int lane, const PrefillProgress& progress, const StopRequested& stop) override {
     RetrievalCache& cache = lane_at(lane).cache;
+    const std::int64_t tokens = s_.context.cache(lane).committed();
     cache.reset();
-    if (!replay(lane, progress, stop)) return false;
-    cache.select_prompt(s_.context.last_queries(lane), s_.model.rope());
+    if (s_.options.selection == Selection::kSnapKv) {
+      cache.await_selection();
+      const std::int64_t unobserved = std::max<std::int64_t>(tokens - kObservedTokens, 0);
+      if (!replay(lane, unobserved, progress, stop)) return false;
+      cache.commit(tokens);
+    } else {
+      if (s_.options.selection == Selection::kH2O && !replay(lane, 0, progress, stop)) return false;
+      cache.select_prompt(s_.context.last_queries(lane), s_.model.rope());
+    }
     cache.mark();
     return true;
   }
@@ -92,15 +100,15 @@ class RetrievalPass final : public PassCache {
 
  private:
   RetrievalLane& lane_at(int lane) const { return *lanes_[static_cast<std::size_t>(lane)]; }
-  // Shows the cache the attention of every token of the prompt, if that matters. False: a stop was
+  // Shows the cache the attention of the prompt's tokens from `first` on. False: a stop was
   // requested.
-  bool replay(int lane, const PrefillProgress& progress, const StopRequested& stop) {
-    std::optional<PromptReplay>& replayed = lane_at(lane).replay;
-    if (!replayed) return true;
+  bool replay(int lane, std::int64_t first, const PrefillProgress& progress,
+              const StopRequested& stop) {
+    PromptReplay* const replayed = &*lane_at(lane).replay;
     const std::span<const Token> prompt = s_.context.prompt(lane);
     const std::span<const Token> prefix = prompt.first(prompt.size() - 1);
-    replayed->reset();
-    for (auto rest = prefix; !rest.empty();) {
+    replayed->start_at(first);
+    for (auto rest = prefix.subspan(static_cast<std::size_t>(first)); !rest.empty();) {
       if (stop && stop()) return false;
       const auto n = std::min(rest.size(), static_cast<std::size_t>(replayed->max_append()));
       s_.model.forward(rest.first(n), *replayed, Logits::kNone, &lane_at(lane).cache);
@@ -136,11 +144,13 @@ void plan_retrieval(PlanSums& sums, Pass pass) {
   sums.add_small_pass(pass, o.budget, RetrievalCache::max_append(o.rebuild, pending));
   sums.add_of_lanes(MemTag::kWorkspace, RowCount::bytes());  // of selections
   if (o.selection == Selection::kH2O) {
-    sums.add_of_lanes(
-        MemTag::kWorkspace,
-        AttentionSums::bytes(selecting, shape.kv_heads, held / o.chunk_size) +
-            DenseLayers::bytes(t.layers, shape.kv_heads, shape.head_dim, kMaxBatchInvariantRows,
-                               sums.in().dtype, sums.granule()));
+    sums.add_of_lanes(MemTag::kWorkspace,
+                      AttentionSums::bytes(selecting, shape.kv_heads, held / o.chunk_size));
+  }
+  if (replays_prompt(o.selection)) {
+    sums.add_of_lanes(MemTag::kWorkspace,
+                      DenseLayers::bytes(t.layers, shape.kv_heads, shape.head_dim,
+                                         kMaxBatchInvariantRows, sums.in().dtype, sums.granule()));
   }
   if (o.rebuild.kind == RebuildPolicy::Kind::kToken) {
     // Each pass scores all keys, or attends to all keys and values.

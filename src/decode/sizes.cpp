@@ -266,10 +266,11 @@ void check_options(const SpeculationOptions& o, std::span<const Method> methods)
   }
   check_lossy_rebuild(o, methods);
   if (o.rebuild.kind == RebuildPolicy::Kind::kToken) {
-    if (o.selection == Selection::kH2O) {
+    if (replays_prompt(o.selection)) {
       throw_usage(
-          "--rebuild token: expected --selection mean-key or attention, found h2o, which has no "
-          "query to select by");
+          "--rebuild token: expected --selection mean-key or attention, found {}, which has no "
+          "query to select by",
+          to_string(o.selection));
     }
     for (const Method m : methods) {
       const MethodSpec& spec = spec_of(m);

@@ -3,13 +3,15 @@
 
 namespace triforce {
 
-// The tokens of a full cache once more, from the first one on, so that an observer sees every query
-// of a prompt with the attention it pays: a cache all of whose layers are those of the full one,
+// Tokens of a full cache once more, so that an observer sees their queries with the attention that
+// they pay: a cache all of whose layers are those of the full one,
 // which stays as it is. In passes of up to kMaxBatchInvariantRows tokens, which are not recorded.
 class PromptReplay final : public KvCache {
  public:
   // Takes what DenseLayers takes.
   PromptReplay(Backend& backend, FullCache& full, int layers);
+  // Goes on with the full cache's token number `length`.
+  void start_at(std::int64_t length) { length_ = length; }
   std::int64_t length() const override { return length_; }
   std::int64_t committed() const override { return length_; }
   std::int64_t capacity() const override { return layers_.capacity(); }

@@ -135,6 +135,13 @@ void RetrievalCache::select_prompt(TensorView queries, const RopeView& rope) {
   commit(tokens);
 }
 
+void RetrievalCache::await_selection() {
+  TF_CHECK(layout_.committed == 0, "a prompt over {} tokens", layout_.committed);
+  layout_ = prefix(full_.committed() / options_.chunk_size * options_.chunk_size);
+  length_ = layout_.committed;
+  selected_ = awaited_ = true;
+}
+
 std::span<const Placement> RetrievalCache::begin(std::int64_t n, std::int64_t tile_rows,
                                                  RowPath path) {
   const std::span<const Placement> placements = StoredCache::begin(n, tile_rows, path);
@@ -220,6 +227,7 @@ void RetrievalCache::mark() {
 
 void RetrievalCache::start_over(const Marked& from) {
   selected_ = from.selected;
+  awaited_ = false;
   selected_at_ = from.selected_at;
   layout_ = from.layout;
   length_ = layout_.committed;
@@ -246,10 +254,13 @@ bool RetrievalCache::begin_pass(std::int64_t /*n*/, RowPath path) {
   Pass pass;
   const bool has_mass = path == RowPath::kInvariant;
   if (has_mass || sums_) pass.by = options_.selection;
-  const bool every_pass = has_mass && pass.by != Selection::kMeanKey && !selects_each_token();
+  const bool chases = pass.by == Selection::kAttention || pass.by == Selection::kH2O;
+  const bool every_pass = has_mass && chases && !selects_each_token();
   pass.after = prefix(layout_.committed);
   pass.at = full_.length();
-  pass.selects = (trigger_.due() || (every_pass && selected_)) && pass.after.n_scored > 0;
+  const bool wanted = awaited_ || trigger_.due() || (every_pass && selected_);
+  pass.selects = wanted && pass.after.n_scored > 0;
+  awaited_ = false;
   if (!pass.selects && !(sums_ && has_mass)) return false;
   pass_ = pass;
   return true;

@@ -44,6 +44,8 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   // attention to the prefix; with kH2O by the attention in all passes that were observed since
   // reset()) and takes over the prefix. Only after reset().
   void select_prompt(TensorView queries, const RopeView& rope);
+  // The same with kSnapKv, where the next observed pass selects, by the attention of its queries.
+  void await_selection();
   // Returns the memory where its rows lie, as i32 words. It is free after a reset() until
   // select_prompt(), and zeros then.
   TensorView memory() const { return storage_.bytes_view(); }
@@ -133,6 +135,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   std::int64_t selections_ = 0;
   bool choosing_ = false;         // what the token of the pass in progress attends to
   bool selected_ = false;         // the prompt's selection exists
+  bool awaited_ = false;          // the next observed pass selects
   std::int64_t selected_at_ = 0;  // position of the query that selected last
   RetrievalLayout layout_;
   std::optional<Pass> pass_;

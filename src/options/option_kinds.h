@@ -206,6 +206,7 @@ OptionValue draft_tree_or_auto(Ref ref, Auto is_auto, Vector vector) {
 OptionValue methods();
 OptionValue rebuild_policy();
 OptionValue lookup();
+OptionValue selection();
 OptionValue device_name();
 OptionValue byte_count();
 OptionValue acceptance_rates();

@@ -216,11 +216,13 @@ std::vector<Option> method_and_shape() {
         "its own query. That is an upper bound for analysis: every draft reads the full cache",
         kShaped, Role::kDecidesSelected, rebuild_policy()),
       o("selection", {}, "RULE", "",
-        "what ranks chunks: the mean key against the last query; or the attention that the last "
-        "full verification computed. With --rebuild token it is that of the drafted token: exact "
-        "top-k with --chunk-size 1. h2o is for analysis: half of the budget for what has received "
-        "most attention since the prompt began, half for recent tokens",
-        kShaped, Role::kDecidesSelected, choice(member(&S::selection))),
+        "what ranks chunks. mean-key: their mean keys against the last query. attention (also "
+        "pillar, vegas): the attention that the last full verification computed, anew at each. "
+        "With --rebuild token it is that of the drafted token: exact top-k with --chunk-size 1. "
+        "snapkv: the attention of the prompt's last 32 tokens. h2o is for analysis: half of the "
+        "budget for what has received most attention since the prompt began, half for recent "
+        "tokens",
+        kShaped, Role::kDecidesSelected, selection()),
   };
 }
 

@@ -303,6 +303,53 @@ TEST(Selection, HeavyHittersOfAllAttentionSinceThePromptBegan) {
   }
 }
 
+// What the prompt's last tokens attended to, and nothing later: verifications do not change it
+// until a policy asks, and then it is their own attention.
+TEST(Selection, OfThePromptsLastTokensAlone) {
+  constexpr std::int64_t kPrompt = 101;
+  for (const int kv_heads : {1, 2, 4}) {
+    Scene s(kv_heads, Selection::kSnapKv, 24, 4, {RebuildPolicy::Kind::kEvery, 16, 0});
+    PromptReplay replay(*s.t.backend, s.full, 2);
+    const std::vector<Token> tokens = random_tokens(150, 61, 6);
+    const auto observe = [&](std::int64_t first, std::int64_t rows, KvCache& cache) {
+      s.t.run(std::span(tokens).subspan(static_cast<std::size_t>(first),
+                                        static_cast<std::size_t>(rows)),
+              cache, rows, &s.recorder);
+    };
+    const auto expect = [&](std::int64_t first, std::int64_t rows, std::int64_t chunks) {
+      for (int l = 0; l < 2; ++l) {
+        for (int h = 0; h < kv_heads; ++h) {
+          s.expect_selection(l, h, s.attention_mass(l, h, 0, rows, first, chunks), 6);
+        }
+      }
+    };
+    for (int prompt = 0; prompt < 2; ++prompt) {  // nothing stays of the prompt before
+      s.full.reset();
+      s.retrieval.reset();
+      s.t.run(std::span(tokens).first(kPrompt), s.full, 32);
+      s.full.commit(kPrompt);
+      s.retrieval.await_selection();
+      replay.start_at(kPrompt - kObservedTokens);
+      observe(kPrompt - kObservedTokens, kObservedTokens, replay);
+      expect(kPrompt - kObservedTokens, kObservedTokens, kPrompt / 4);
+      s.retrieval.commit(kPrompt);
+      EXPECT_EQ(s.retrieval.length(), kPrompt);
+    }
+    s.retrieval.mark();
+    s.full.mark();
+    const std::vector<std::int32_t> selected = s.retrieval.selected_chunks();
+    observe(kPrompt, 16, s.full);
+    s.retrieval.commit(kPrompt + 16);
+    EXPECT_EQ(s.retrieval.selections(), 0);
+    observe(kPrompt + 16, 5, s.full);  // now it is due
+    EXPECT_EQ(s.retrieval.selections(), 1);
+    expect(kPrompt + 16, 5, (kPrompt + 16) / 4);
+    s.full.rewind();
+    s.retrieval.rewind();
+    EXPECT_EQ(s.retrieval.selected_chunks(), selected);
+  }
+}
+
 TEST(Selection, PromptsOfFewerThanTwoChunks) {
   for (const std::int64_t prompt : {1, 3, 4, 5, 8}) {
     Scene s(2, Selection::kMeanKey, 24, 4);

@@ -144,6 +144,7 @@ TEST(CaseId, DependsOnTheOptionsOfItsMethod) {
       {{"--rebuild", "every:32"}, "triforce retrieval"},
       {{"--selection", "attention"}, "triforce retrieval"},
       {{"--selection", "h2o"}, "triforce retrieval"},
+      {{"--selection", "snapkv"}, "triforce retrieval"},
       {{"--rebuild", "token"}, "triforce retrieval"},
       {{"--draft-cache-budget", "512"}, "triforce draft"},
       {{"--draft-cache", "window"}, "triforce draft"},

@@ -518,6 +518,27 @@ TEST(Options, PoliciesAndRates) {
   EXPECT_EQ(token.speculation.rebuild.kind, RebuildPolicy::Kind::kToken);
 }
 
+TEST(Options, SelectionsByTheNamesOfPapers) {
+  for (const char* word : {"attention", "pillar", "vegas"}) {
+    const RunConfig c = parse({"run", "--selection", word});
+    EXPECT_EQ(c.speculation.selection, Selection::kAttention) << word;
+    EXPECT_EQ(std::get<std::string>(find_option(kRun, "selection")->value.get(c)), "attention");
+  }
+  EXPECT_EQ(parse({"run", "--selection", "snapkv"}).speculation.selection, Selection::kSnapKv);
+}
+
+TEST(Options, Lookups) {
+  const auto longest = [](const char* rule) {
+    return parse({"run", "--lookup", rule}).speculation.lookup.longest;
+  };
+  EXPECT_EQ(longest("suffix"), 0);
+  EXPECT_EQ(longest("ngram:1"), 1);
+  EXPECT_EQ(longest("ngram:12"), 12);
+  for (const char* bad : {"ngram", "ngram:", "ngram:0", "ngram:-1", "ngram:1.5", "suffix:2", ""}) {
+    EXPECT_NE(usage_error({"run", "--lookup", bad}), "") << bad;
+  }
+}
+
 TEST(Options, ShardsAndMerges) {
   const CommandLine line = parse_command_line({"--gamma", "1,2", "--shard", "2/3"});
   EXPECT_EQ(line.config.slice.index, 2);
