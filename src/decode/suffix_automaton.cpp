@@ -11,7 +11,7 @@ constexpr std::int64_t kMaxCapacity = std::int64_t{1} << 30;
 }  // namespace
 
 // A text of n tokens has at most 2 n states and 3 n edges.
-SuffixAutomaton::SuffixAutomaton(std::int64_t capacity) {
+SuffixAutomaton::SuffixAutomaton(std::int64_t capacity) : capacity_(capacity) {
   TF_CHECK(capacity >= 0 && capacity <= kMaxCapacity, "a text of {} tokens", capacity);
   const auto n = static_cast<std::size_t>(capacity);
   text_.reserve(n);
@@ -107,7 +107,7 @@ SuffixAutomaton::Match SuffixAutomaton::step(Match m, Token token) const {
 }
 
 void SuffixAutomaton::append(Token token) {
-  TF_CHECK(text_.size() < text_.capacity(), "a text of at most {} tokens", text_.capacity());
+  TF_CHECK(length() < capacity_, "a text of at most {} tokens", capacity_);
   sizes_.push_back({static_cast<std::int32_t>(nodes_.size()),
                     static_cast<std::int32_t>(edges_.size()),
                     static_cast<std::int32_t>(changes_.size()), match_, last_});

@@ -77,6 +77,7 @@ class SuffixAutomaton {
   State split(std::int32_t edge);
   void drop_last();
 
+  std::int64_t capacity_;
   std::vector<Token> text_;
   std::vector<Node> nodes_;
   std::vector<Edge> edges_;
