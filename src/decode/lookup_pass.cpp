@@ -48,9 +48,8 @@ class LookupPass final : public PassRunner {
 };
 
 void plan_lookup(PlanSums& sums, Pass pass) {
-  for (const MethodSpec& m : method_table()) {
-    const auto& methods = sums.in().run.methods;
-    if (m.proposer() != pass || std::ranges::find(methods, m.method) == methods.end()) continue;
+  for (const Method m : sums.in().run.methods) {
+    if (spec_of(m).proposer() != pass) continue;
     sums.add(MemTag::kWorkspace, LookupProposer::workspace_bytes());
   }
 }

@@ -43,7 +43,7 @@ std::size_t SuffixAutomaton::slot_of(State from, Token token) const {
   const std::size_t mask = table_.size() - 1;
   std::size_t slot = (key * 0x9E3779B97F4A7C15U) >> 20U & mask;
   for (; table_[slot] >= 0; slot = (slot + 1) & mask) {
-    const Edge& e = edges_[static_cast<std::size_t>(table_[slot])];
+    const Edge& e = edge(table_[slot]);
     if (e.from == from && e.token == token) break;
   }
   return slot;
@@ -54,42 +54,36 @@ std::int32_t SuffixAutomaton::edge_of(State from, Token token) const {
 }
 
 void SuffixAutomaton::add_edge(State from, Token token, State to) {
-  Node& node = nodes_[static_cast<std::size_t>(from)];
-  const auto edge = static_cast<std::int32_t>(edges_.size());
-  table_[slot_of(from, token)] = edge;
-  edges_.push_back({from, to, token, node.last_edge});
-  node.last_edge = edge;
+  const auto added = static_cast<std::int32_t>(edges_.size());
+  table_[slot_of(from, token)] = added;
+  edges_.push_back({from, to, token, node(from).last_edge});
+  node(from).last_edge = added;
 }
 
 void SuffixAutomaton::set_link(State s, State link) {
-  Node& node = nodes_[static_cast<std::size_t>(s)];
-  changes_.push_back({true, s, node.link});
-  node.link = link;
+  changes_.push_back({true, s, node(s).link});
+  node(s).link = link;
 }
 
-void SuffixAutomaton::redirect(std::int32_t edge, State to) {
-  Edge& e = edges_[static_cast<std::size_t>(edge)];
-  changes_.push_back({false, edge, e.to});
-  e.to = to;
+void SuffixAutomaton::redirect(std::int32_t e, State to) {
+  changes_.push_back({false, e, edge(e).to});
+  edge(e).to = to;
 }
 
 // Gives the edge an end of its own, of the substrings that reach it from there alone.
-SuffixAutomaton::State SuffixAutomaton::split(std::int32_t edge) {
-  const Edge through = edges_[static_cast<std::size_t>(edge)];
+SuffixAutomaton::State SuffixAutomaton::split(std::int32_t e) {
+  const Edge through = edge(e);
   const State whole = through.to;
   const auto part = static_cast<State>(nodes_.size());
-  const Node& from = nodes_[static_cast<std::size_t>(through.from)];
-  const Node of_whole = nodes_[static_cast<std::size_t>(whole)];
-  nodes_.push_back({from.length + 1, of_whole.link, of_whole.end, -1});
-  for (std::int32_t e = of_whole.last_edge; e >= 0;) {
-    const Edge copied = edges_[static_cast<std::size_t>(e)];
-    add_edge(part, copied.token, copied.to);
-    e = copied.before;
+  const Node of_whole = node(whole);
+  nodes_.push_back({node(through.from).length + 1, of_whole.link, of_whole.end, -1});
+  for (std::int32_t from = of_whole.last_edge; from >= 0; from = edge(from).before) {
+    add_edge(part, edge(from).token, edge(from).to);
   }
-  for (State s = through.from; s >= 0; s = nodes_[static_cast<std::size_t>(s)].link) {
-    const std::int32_t e = edge_of(s, through.token);
-    if (e < 0 || edges_[static_cast<std::size_t>(e)].to != whole) break;
-    redirect(e, part);
+  for (State s = through.from; s >= 0; s = node(s).link) {
+    const std::int32_t same = edge_of(s, through.token);
+    if (same < 0 || edge(same).to != whole) break;
+    redirect(same, part);
   }
   set_link(whole, part);
   return part;
@@ -98,11 +92,11 @@ SuffixAutomaton::State SuffixAutomaton::split(std::int32_t edge) {
 // The longest part of m and the token behind it that is in the text.
 SuffixAutomaton::Match SuffixAutomaton::step(Match m, Token token) const {
   for (;;) {
-    const std::int32_t edge = edge_of(m.state, token);
-    if (edge >= 0) return {edges_[static_cast<std::size_t>(edge)].to, m.length + 1};
-    m.state = nodes_[static_cast<std::size_t>(m.state)].link;
+    const std::int32_t e = edge_of(m.state, token);
+    if (e >= 0) return {edge(e).to, m.length + 1};
+    m.state = node(m.state).link;
     if (m.state < 0) return {};
-    m.length = nodes_[static_cast<std::size_t>(m.state)].length;
+    m.length = node(m.state).length;
   }
 }
 
@@ -117,23 +111,22 @@ void SuffixAutomaton::append(Token token) {
   const auto length = static_cast<std::int32_t>(text_.size());
   nodes_.push_back({length, 0, length, -1});
   State s = last_;
-  for (; s >= 0 && edge_of(s, token) < 0; s = nodes_[static_cast<std::size_t>(s)].link) {
-    add_edge(s, token, whole);
-  }
+  std::int32_t e = -1;
+  for (; s >= 0 && (e = edge_of(s, token)) < 0; s = node(s).link) add_edge(s, token, whole);
   if (s >= 0) {
-    const std::int32_t edge = edge_of(s, token);
-    const State end = edges_[static_cast<std::size_t>(edge)].to;
-    const std::int32_t with_token = nodes_[static_cast<std::size_t>(s)].length + 1;
-    const bool is_whole_state = nodes_[static_cast<std::size_t>(end)].length == with_token;
-    const State link = is_whole_state ? end : split(edge);
-    nodes_[static_cast<std::size_t>(whole)].link = link;
+    const State end = edge(e).to;
+    const State link = node(end).length == node(s).length + 1 ? end : split(e);
+    node(whole).link = link;
   }
   last_ = whole;
-  // The match may be of the part that was split off.
-  for (State link = nodes_[static_cast<std::size_t>(match_.state)].link;
-       link >= 0 && match_.length <= nodes_[static_cast<std::size_t>(link)].length;
-       link = nodes_[static_cast<std::size_t>(match_.state)].link) {
-    match_.state = link;
+  match_.state = state_of(match_.state, match_.length);  // it may be of what was split off
+}
+
+SuffixAutomaton::State SuffixAutomaton::state_of(State s, std::int64_t length) const {
+  for (;;) {
+    const State link = node(s).link;
+    if (link < 0 || node(link).length < length) return s;
+    s = link;
   }
 }
 
@@ -151,15 +144,15 @@ void SuffixAutomaton::drop_last() {
   for (; std::ssize(changes_) > before.changes; changes_.pop_back()) {
     const Change& c = changes_.back();
     if (c.is_link) {
-      nodes_[static_cast<std::size_t>(c.what)].link = c.before;
+      node(c.what).link = c.before;
     } else {
-      edges_[static_cast<std::size_t>(c.what)].to = c.before;
+      edge(c.what).to = c.before;
     }
   }
   for (; std::ssize(edges_) > before.edges; edges_.pop_back()) {
     const Edge& e = edges_.back();
     table_[slot_of(e.from, e.token)] = -1;
-    nodes_[static_cast<std::size_t>(e.from)].last_edge = e.before;
+    node(e.from).last_edge = e.before;
   }
   nodes_.resize(static_cast<std::size_t>(before.nodes));
   match_ = before.match;
@@ -168,15 +161,9 @@ void SuffixAutomaton::drop_last() {
 }
 
 SuffixAutomaton::Repeat SuffixAutomaton::repeat(std::int64_t longest) const {
-  State s = match_.state;
   const std::int64_t length = std::min<std::int64_t>(match_.length, longest);
   if (length <= 0) return {};
-  for (;;) {
-    const State link = nodes_[static_cast<std::size_t>(s)].link;
-    if (link < 0 || nodes_[static_cast<std::size_t>(link)].length < length) break;
-    s = link;
-  }
-  return {length, nodes_[static_cast<std::size_t>(s)].end};
+  return {length, node(state_of(match_.state, length)).end};
 }
 
 }  // namespace triforce

@@ -68,13 +68,19 @@ class SuffixAutomaton {
     State last;
   };
 
+  Node& node(State s) { return nodes_[static_cast<std::size_t>(s)]; }
+  const Node& node(State s) const { return nodes_[static_cast<std::size_t>(s)]; }
+  Edge& edge(std::int32_t e) { return edges_[static_cast<std::size_t>(e)]; }
+  const Edge& edge(std::int32_t e) const { return edges_[static_cast<std::size_t>(e)]; }
   std::size_t slot_of(State from, Token token) const;  // of the edge, or where it would go
   std::int32_t edge_of(State from, Token token) const;
   Match step(Match m, Token token) const;
   void add_edge(State from, Token token, State to);
   void set_link(State s, State link);
-  void redirect(std::int32_t edge, State to);
-  State split(std::int32_t edge);
+  void redirect(std::int32_t e, State to);
+  State split(std::int32_t e);
+  // The state of the last `length` tokens of the longest substring of s.
+  State state_of(State s, std::int64_t length) const;
   void drop_last();
 
   std::int64_t capacity_;

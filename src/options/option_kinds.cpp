@@ -63,16 +63,6 @@ OptionValue rebuild_policy() {
           true};
 }
 
-OptionValue selection() {
-  std::vector<std::pair<std::string_view, Selection>> words;
-  for (const char* name : names_of(Selection{})) {
-    words.emplace_back(name, static_cast<Selection>(words.size()));
-  }
-  words.emplace_back("pillar", Selection::kAttention);
-  words.emplace_back("vegas", Selection::kAttention);
-  return choice(std::move(words), at(&RunConfig::speculation, &SpeculationOptions::selection));
-}
-
 OptionValue lookup() {
   static constexpr std::string_view kLimited = "ngram:";
   return {fmt::format("suffix or ngram:N, N an integer in 1..{}", kMaxTokens),

@@ -139,12 +139,12 @@ OptionValue choice(std::vector<std::pair<std::string_view, T>> words, Ref ref) {
           true, std::move(names)};
 }
 
-// The value is one of the names of an enumeration.
-template <class Ref>
-OptionValue choice(Ref ref) {
-  using E = std::decay_t<decltype(ref(std::declval<RunConfig&>()))>;
+// The value is one of the names of an enumeration, or of these other names of its values.
+template <class Ref, class E = std::decay_t<std::invoke_result_t<Ref, RunConfig&>>>
+OptionValue choice(Ref ref, const std::vector<std::pair<std::string_view, E>>& others = {}) {
   std::vector<std::pair<std::string_view, E>> words;
   for (const char* name : names_of(E{})) words.emplace_back(name, static_cast<E>(words.size()));
+  words.insert(words.end(), others.begin(), others.end());
   return choice(std::move(words), ref);
 }
 
@@ -206,7 +206,6 @@ OptionValue draft_tree_or_auto(Ref ref, Auto is_auto, Vector vector) {
 OptionValue methods();
 OptionValue rebuild_policy();
 OptionValue lookup();
-OptionValue selection();
 OptionValue device_name();
 OptionValue byte_count();
 OptionValue acceptance_rates();

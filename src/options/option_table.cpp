@@ -222,7 +222,9 @@ std::vector<Option> method_and_shape() {
         "snapkv: the attention of the prompt's last 32 tokens. h2o is for analysis: half of the "
         "budget for what has received most attention since the prompt began, half for recent "
         "tokens",
-        kShaped, Role::kDecidesSelected, selection()),
+        kShaped, Role::kDecidesSelected,
+        choice(member(&S::selection),
+               {{"pillar", Selection::kAttention}, {"vegas", Selection::kAttention}})),
   };
 }
 
