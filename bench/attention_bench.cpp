@@ -186,13 +186,15 @@ void attention_rotating(benchmark::State& state) {
   report_bytes(state, watch, 2 * f.half_bytes());
 }
 
+template <ChunkRule kRule>
 void score_chunks(benchmark::State& state) {
   Fixture f(kBuiltIn, state.range(0), 1);
   Stopwatch watch;
   for (auto _ : state) {
     const KvView kv = f.next_layer();
-    watch.time(
-        [&] { cpu::score_chunks(f.workers(), f.q(), kv, kChunk, f.mass().shape[1], f.mass()); });
+    watch.time([&] {
+      cpu::score_chunks(f.workers(), f.q(), kv, kChunk, f.mass().shape[1], f.mass(), kRule);
+    });
   }
   report_bytes(state, watch, f.half_bytes());
 }
@@ -281,7 +283,17 @@ BENCHMARK(attention_rotating)
     ->ArgsProduct({{1, 7}, {256, 4096}})
     ->ArgNames({"rows", "keys"})
     ->UseRealTime();
-BENCHMARK(score_chunks)->Arg(8192)->Arg(16384)->ArgName("keys")->UseRealTime();
+BENCHMARK(score_chunks<ChunkRule::kMeanKey>)
+    ->Name("score_chunks")
+    ->Arg(8192)
+    ->Arg(16384)
+    ->ArgName("keys")
+    ->UseRealTime();
+BENCHMARK(score_chunks<ChunkRule::kKeyBounds>)
+    ->Name("score_chunks_by_bounds")
+    ->Arg(16384)
+    ->ArgName("keys")
+    ->UseRealTime();
 BENCHMARK(top_chunks)->Args({4096, 16384})->ArgNames({"budget", "keys"})->UseRealTime();
 BENCHMARK(gather_chunks)->Args({4096, 16384})->ArgNames({"budget", "keys"})->UseRealTime();
 BENCHMARK(copy_rows)->ArgsProduct({{4096}, {8, 16}})->ArgNames({"rows", "shift"})->UseRealTime();

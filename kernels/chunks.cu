@@ -14,9 +14,8 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr std::int64_t kSegment = 2048;  // keys that a block sorts in shared memory
 
-// One warp a chunk: lane l sums dimensions l, l + 32, ... of the chunk's keys, times the group's
-// summed queries.
-template <class T>
+// One warp a chunk: lane l takes dimensions l, l + 32, ... of the chunk's keys.
+template <class T, ChunkRule kRule>
 __global__ void __launch_bounds__(kThreads)
     score_kernel(const T* q, std::int64_t q_stride, int group, KvView kv, int chunk,
                  std::int64_t n_chunks, float* scores, std::int64_t stride) {
@@ -26,13 +25,23 @@ __global__ void __launch_bounds__(kThreads)
   const T* const keys = static_cast<const T*>(kv.k) + head * kv.head_stride;
   float score = 0;
   for (int j = lane; j < kv.head_dim; j += 32) {
-    float query = 0, sum = 0;
-    TF_UNROLL_N(1)
-    for (int g = 0; g < group; ++g) query += to_float(q[(head * group + g) * q_stride + j]);
+    float low = 0, high = 0;  // of the keys, or the mean twice
     for (std::int64_t r = c * chunk; r < (c + 1) * chunk; ++r) {
-      sum += to_float(keys[kv_element(r, j, kv.head_dim)]);
+      const float key = to_float(keys[kv_element(r, j, kv.head_dim)]);
+      if constexpr (kRule == ChunkRule::kMeanKey) {
+        low += key;
+      } else {
+        const bool first = r == c * chunk;
+        low = first ? key : fminf(low, key);
+        high = first ? key : fmaxf(high, key);
+      }
     }
-    score = fmaf(query, sum / static_cast<float>(chunk), score);
+    if constexpr (kRule == ChunkRule::kMeanKey) low = high = low / static_cast<float>(chunk);
+    TF_UNROLL_N(1)
+    for (int g = 0; g < group; ++g) {
+      const float query = to_float(q[(head * group + g) * q_stride + j]);
+      score += fmaxf(query * low, query * high);
+    }
   }
   score = warp_reduce(score, Add{});
   if (lane == 0) scores[head * stride + c] = score;
@@ -118,13 +127,14 @@ dim3 grid_of(std::int64_t n, std::int64_t heads) { return dims(ceil_div(n, kThre
 }  // namespace
 
 void score_chunks(const TensorView& q, const KvView& kv, int chunk, std::int64_t n_chunks,
-                  const TensorView& scores, cudaStream_t stream) {
+                  const TensorView& scores, ChunkRule rule, cudaStream_t stream) {
   with_half(kv.format.type, [&](auto t) {
     using T = decltype(t);
-    launch(score_kernel<T>, dims(ceil_div(n_chunks, kWarps), kv.kv_heads), dims(kThreads), 0,
-           stream, static_cast<const T*>(q.data), q.stride[0],
-           static_cast<int>(q.shape[0]) / kv.kv_heads, kv, chunk, n_chunks,
-           static_cast<float*>(scores.data), scores.stride[0]);
+    const auto kernel = rule == ChunkRule::kMeanKey ? score_kernel<T, ChunkRule::kMeanKey>
+                                                    : score_kernel<T, ChunkRule::kKeyBounds>;
+    launch(kernel, dims(ceil_div(n_chunks, kWarps), kv.kv_heads), dims(kThreads), 0, stream,
+           static_cast<const T*>(q.data), q.stride[0], static_cast<int>(q.shape[0]) / kv.kv_heads,
+           kv, chunk, n_chunks, static_cast<float*>(scores.data), scores.stride[0]);
   });
 }
 

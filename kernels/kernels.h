@@ -184,7 +184,7 @@ void attention_prefill(const TensorView& q, const KvView& kv, const RopeView& ro
                        const TensorView& out, cudaStream_t stream);
 
 void score_chunks(const TensorView& q, const KvView& kv, int chunk, std::int64_t n_chunks,
-                  const TensorView& scores, cudaStream_t stream);
+                  const TensorView& scores, ChunkRule rule, cudaStream_t stream);
 
 // Sorts in `workspace`: device memory, top_chunks_bytes of the scores' columns.
 std::int64_t top_chunks_bytes(int kv_heads, std::int64_t n_chunks);

@@ -145,6 +145,13 @@ struct VerifyRule {
   std::optional<double> synthetic_rate;  // accept at this rate instead; output is meaningless
 };
 
+// What a chunk of keys is worth to a query.
+enum class ChunkRule : std::uint8_t {
+  kMeanKey,   // query . mean key (arXiv 2404.11912, section 4.1)
+  kKeyBounds  // the most that query . key can be, by the least and largest of each dimension of its
+              // keys (Quest, arXiv 2406.10774)
+};
+
 // Rows of logits become the rows of probs.
 struct ProbsRequest {
   TensorView logits, probs;  // [n, V] f32 each
@@ -429,10 +436,10 @@ class Backend {
     return out;
   }
 
-  // scores[kv_heads, n_chunks] f32 = q[h, d] . mean key of chunk c, summed over the head's group
-  // (arXiv 2404.11912, section 4.1; under GQA the sum over the group).
+  // scores[kv_heads, n_chunks] f32 = what chunk c is worth to q[h, d] by the rule, summed over the
+  // query heads of the KV head.
   void score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
-                    TensorView scores);
+                    TensorView scores, ChunkRule rule = ChunkRule::kMeanKey);
   // ids[Hkv, n] i32: chunk 0, then the n - 1 best of 1..n_chunks-1 by falling score, lower id first
   // among equals. n <= n_chunks = scores.shape[1].
   void top_chunks(TensorView scores, TensorView ids);
@@ -510,7 +517,7 @@ class Backend {
   virtual void do_verify(std::span<const VerifyRequest> requests, const VerifyRule& rule,
                          std::span<VerifyResult> out) = 0;
   virtual void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
-                               TensorView scores) = 0;
+                               TensorView scores, ChunkRule rule) = 0;
   virtual void do_top_chunks(TensorView scores, TensorView ids) = 0;
   virtual void do_gather_chunks(const KvView& src, TensorView ids, int chunk,
                                 const KvView& dst) = 0;

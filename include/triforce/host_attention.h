@@ -40,13 +40,14 @@ class HostAttention {
   // when `out` and `mass` are written.
   void attend(TensorView q, const KvView& kv, TensorView out, TensorView mass, int chunk);
   // Backend::score_chunks: q[h, d] f32. Returns when `scores` is written.
-  void score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks, TensorView scores);
+  void score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks, TensorView scores,
+             ChunkRule rule);
 
  protected:
   virtual void do_attend(TensorView q, const KvView& kv, TensorView out, TensorView mass,
                          int chunk) = 0;
   virtual void do_score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
-                        TensorView scores) = 0;
+                        TensorView scores, ChunkRule rule) = 0;
   std::span<std::byte> scratch() const {
     return {static_cast<std::byte*>(scratch_.data()), static_cast<std::size_t>(scratch_.bytes())};
   }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -210,10 +211,17 @@ enum class Selection : std::uint8_t {
   // Attention so far. The most recent tokens have half of the budget, the chunks that have received
   // most have the other half (arXiv 2306.14048).
   kH2O,
-  kSnapKv  // attention of the prompt's last kObservedTokens tokens (arXiv 2404.14469)
+  kSnapKv,  // attention of the prompt's last kObservedTokens tokens (arXiv 2404.14469)
+  kQuest    // the bounds of the chunk's keys against the last query (arXiv 2406.10774)
 };
 constexpr auto names_of(Selection /*any*/) {
-  return std::array{"mean-key", "attention", "h2o", "snapkv"};
+  return std::array{"mean-key", "attention", "h2o", "snapkv", "quest"};
+}
+// By what the keys of a chunk are ranked; nullopt: by attention.
+constexpr std::optional<ChunkRule> rule_of(Selection s) {
+  return s == Selection::kMeanKey ? std::optional(ChunkRule::kMeanKey)
+         : s == Selection::kQuest ? std::optional(ChunkRule::kKeyBounds)
+                                  : std::nullopt;
 }
 inline constexpr std::int64_t kObservedTokens = 32;
 // Whether a prompt's tokens are read once more, for the attention that they pay.

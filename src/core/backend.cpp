@@ -355,10 +355,10 @@ void HostAttention::attend(TensorView q, const KvView& kv, TensorView out, Tenso
 }
 
 void HostAttention::score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
-                          TensorView scores) {
+                          TensorView scores, ChunkRule rule) {
   expect_on_host("score", kv);
   expect_scores(q, kv, chunk, n_chunks, scores, kHostTraits);
-  do_score(q, kv, chunk, n_chunks, scores);
+  do_score(q, kv, chunk, n_chunks, scores, rule);
 }
 
 void HostAttention::reserve(Allocator& allocator, const Backend::ScratchShape& shape) {
@@ -432,9 +432,9 @@ void Backend::verify(std::span<const VerifyRequest> requests, const VerifyRule& 
 }
 
 void Backend::score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
-                           TensorView scores) {
+                           TensorView scores, ChunkRule rule) {
   expect_scores(q, kv, chunk, n_chunks, scores, traits_);
-  do_score_chunks(q, kv, chunk, n_chunks, scores);
+  do_score_chunks(q, kv, chunk, n_chunks, scores, rule);
 }
 
 void Backend::top_chunks(TensorView scores, TensorView ids) {

@@ -90,8 +90,8 @@ class ForwardingBackend : public Backend {
     to_.verify(requests, rule, out);
   }
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
-                       TensorView scores) override {
-    to_.score_chunks(q, kv, chunk, n_chunks, scores);
+                       TensorView scores, ChunkRule rule) override {
+    to_.score_chunks(q, kv, chunk, n_chunks, scores, rule);
   }
   void do_top_chunks(TensorView scores, TensorView ids) override { to_.top_chunks(scores, ids); }
   void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/elements.h"
 #include "cpu/attention_kernels.h"
 #include "cpu/attention_pass.h"
 #include "cpu/falling_rank.h"
@@ -42,6 +43,42 @@ void score_range(const AttentionKernels& kernels, const KvView& kv, std::int64_t
   }
 }
 
+// bounds[2][d]: the least and the largest of each dimension of the chunk's keys.
+void find_bounds(const KvView& kv, std::int64_t head, std::int64_t first, int keys, float* bounds) {
+  const int d = kv.head_dim, pair = pairing(kv.format.type);
+  float *const least = bounds, *const largest = bounds + d;
+  std::fill_n(least, d, INFINITY);
+  std::fill_n(largest, d, -INFINITY);
+  visit_float(kv.format.type, [&](auto format) {
+    const auto* k = reinterpret_cast<const typename decltype(format)::Stored*>(k_head(kv, head));
+    for (std::int64_t key = first; key < first + keys; ++key) {
+      for (int j = 0; j < d; ++j) {
+        const float x = format.load(k[k_element(pair, d, key, j)]);
+        least[j] = std::min(least[j], x);
+        largest[j] = std::max(largest[j], x);
+      }
+    }
+  });
+}
+
+// The same by the bounds of each chunk's keys; q[group, d].
+void bound_range(const KvView& kv, std::int64_t head, const float* q, std::int64_t group, int chunk,
+                 std::int64_t begin, std::int64_t end, float* scores) {
+  const int d = kv.head_dim;
+  float bounds[2 * kMaxHeadDim];
+  for (std::int64_t c = begin; c < end; ++c) {
+    find_bounds(kv, head, c * chunk, chunk, bounds);
+    float sum = 0.0F;
+    for (std::int64_t g = 0; g < group; ++g) {
+      for (int j = 0; j < d; ++j) {
+        const float x = q[g * d + j];
+        sum += std::max(x * bounds[j], x * bounds[d + j]);
+      }
+    }
+    scores[c] = sum;
+  }
+}
+
 }  // namespace
 
 std::int64_t chunk_scratch_bytes(int kv_heads, std::int64_t context, int chunk) {
@@ -49,7 +86,7 @@ std::int64_t chunk_scratch_bytes(int kv_heads, std::int64_t context, int chunk) 
 }
 
 void score_chunks(const Workers& workers, TensorView q, const KvView& kv, int chunk,
-                  std::int64_t n_chunks, TensorView scores) {
+                  std::int64_t n_chunks, TensorView scores, ChunkRule rule) {
   const int d = kv.head_dim;
   const std::int64_t group = q.shape[0] / kv.kv_heads;
   const AttentionKernels& kernels = attention_kernels(workers.isa, kv.format.type);
@@ -60,11 +97,16 @@ void score_chunks(const Workers& workers, TensorView q, const KvView& kv, int ch
     const std::int64_t head = i / units, begin = i % units * per_unit;
     float sum[kMaxHeadDim] = {};
     const float* from = q.as<float>() + head * group * d;
+    const std::int64_t end = std::min(begin + per_unit, n_chunks);
+    float* const to = scores.as<float>() + head * scores.stride[0];
+    if (rule == ChunkRule::kKeyBounds) {
+      bound_range(kv, head, from, group, chunk, begin, end, to);
+      return;
+    }
     for (std::int64_t g = 0; g < group; ++g) {
       for (int j = 0; j < d; ++j) sum[j] += from[g * d + j];
     }
-    score_range(kernels, kv, head, sum, chunk, begin, std::min(begin + per_unit, n_chunks),
-                scores.as<float>() + head * scores.stride[0]);
+    score_range(kernels, kv, head, sum, chunk, begin, end, to);
   });
 }
 

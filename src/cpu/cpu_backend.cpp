@@ -102,8 +102,8 @@ class CpuBackend final : public HostBackend {
   }
 
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
-                       TensorView scores) override {
-    cpu::score_chunks(workers_, q, kv, chunk, n_chunks, scores);
+                       TensorView scores, ChunkRule rule) override {
+    cpu::score_chunks(workers_, q, kv, chunk, n_chunks, scores, rule);
   }
   void do_top_chunks(TensorView scores, TensorView ids) override {
     cpu::top_chunks(workers_, scores, ids);
@@ -142,9 +142,9 @@ class CpuHostAttention final : public HostAttention {
                                        RowPath::kInvariant);
                       });
   }
-  void do_score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
-                TensorView scores) override {
-    cpu::score_chunks(workers_, q, kv, chunk, n_chunks, scores);
+  void do_score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks, TensorView scores,
+                ChunkRule rule) override {
+    cpu::score_chunks(workers_, q, kv, chunk, n_chunks, scores, rule);
   }
 
  private:

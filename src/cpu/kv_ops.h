@@ -29,7 +29,7 @@ void attention(const Workers& workers, TensorView q, const KvView& kv, const Rop
                TensorView out, TensorView mass, int chunk, RowPath path);
 
 void score_chunks(const Workers& workers, TensorView q, const KvView& kv, int chunk,
-                  std::int64_t n_chunks, TensorView scores);
+                  std::int64_t n_chunks, TensorView scores, ChunkRule rule);
 // NaN scores rank last.
 void top_chunks(const Workers& workers, TensorView scores, TensorView ids);
 void gather_chunks(const Workers& workers, const KvView& src, TensorView ids, int chunk,

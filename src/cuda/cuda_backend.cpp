@@ -237,12 +237,12 @@ class CudaBackend final : public Backend, public DeviceQueue {
   }
 
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
-                       TensorView scores) override {
+                       TensorView scores, ChunkRule rule) override {
     if (kv.on_host) {
-      host_part().score(q, kv, chunk, n_chunks, scores, stream());
+      host_part().score(q, kv, chunk, n_chunks, scores, rule, stream());
       return;
     }
-    kernels::score_chunks(q, kv, chunk, n_chunks, scores, stream());
+    kernels::score_chunks(q, kv, chunk, n_chunks, scores, rule, stream());
   }
   void do_top_chunks(TensorView scores, TensorView ids) override {
     need(kernels::top_chunks_bytes(static_cast<int>(scores.shape[0]), scores.shape[1]));

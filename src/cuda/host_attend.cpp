@@ -106,7 +106,7 @@ void HostAttend::start(std::uint64_t jobs, cudaStream_t stream) {
 void HostAttend::run(const Job& job) noexcept {
   try {
     if (job.scores) {
-      attention_->score(job.q, job.kv, job.chunk, job.mass.shape[1], job.mass);
+      attention_->score(job.q, job.kv, job.chunk, job.mass.shape[1], job.mass, *job.scores);
     } else {
       attention_->attend(job.q, job.kv, job.out, job.mass, job.chunk);
     }
@@ -146,9 +146,9 @@ void HostAttend::queue(TensorView q, std::span<const KvView> sequences, TensorVi
 }
 
 void HostAttend::score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
-                       TensorView scores, cudaStream_t stream) {
+                       TensorView scores, ChunkRule rule, cudaStream_t stream) {
   Job& job = next_job();
-  job.scores = true;
+  job.scores = rule;
   job.q = stage_queries(q, stream);
   job.kv = kv;
   job.chunk = chunk;

@@ -38,15 +38,15 @@ class HostAttend {
   void join(cudaStream_t stream);
   // Backend::score_chunks().
   void score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks, TensorView scores,
-             cudaStream_t stream);
+             ChunkRule rule, cudaStream_t stream);
   // Throws what went wrong on the host before the last synchronisation.
   void rethrow();
 
  private:
   struct Job {
     HostAttend* self = nullptr;
-    bool scores = false;      // mass is to be score_chunks(), and there is no out
-    TensorView q, out, mass;  // in page-locked memory
+    std::optional<ChunkRule> scores = {};  // mass is to be score_chunks(), and there is no out
+    TensorView q, out, mass;               // in page-locked memory
     KvView kv;
     int chunk = 0;
   };

@@ -155,8 +155,7 @@ void plan_retrieval(PlanSums& sums, Pass pass) {
   if (o.rebuild.kind == RebuildPolicy::Kind::kToken) {
     // Each pass scores all keys, or attends to all keys and values.
     const std::int64_t layer = sums.kv_bytes_of_layer(pass);
-    sums.bytes_of(pass).all_per_token +=
-        selecting * (o.selection == Selection::kMeanKey ? layer / 2 : layer);
+    sums.bytes_of(pass).all_per_token += selecting * (rule_of(o.selection) ? layer / 2 : layer);
   }
 }
 

@@ -268,8 +268,8 @@ void check_options(const SpeculationOptions& o, std::span<const Method> methods)
   if (o.rebuild.kind == RebuildPolicy::Kind::kToken) {
     if (replays_prompt(o.selection)) {
       throw_usage(
-          "--rebuild token: expected --selection mean-key or attention, found {}, which has no "
-          "query to select by",
+          "--rebuild token: expected --selection mean-key, attention or quest, found {}, which has "
+          "no query to select by",
           to_string(o.selection));
     }
     for (const Method m : methods) {

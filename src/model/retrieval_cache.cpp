@@ -103,7 +103,7 @@ void RetrievalCache::select(int l, TensorView q, const RowSource& rows,
   const TensorView all =
       by == Selection::kH2O ? sums_->of_layer(l - dense_layers()) : attention_mass();
   const TensorView scores = all.slice(1, 0, chunks);
-  if (by == Selection::kMeanKey) rows.score(q, options_.chunk_size, scores);
+  if (const auto rule = rule_of(by)) rows.score(q, options_.chunk_size, scores, *rule);
   const HeadRange heads = rows.heads();
   b_.top_chunks(scores.rows(heads.first, heads.count),
                 ids_of(l, after.selected_rows).rows(heads.first, heads.count));
@@ -253,7 +253,7 @@ bool RetrievalCache::begin_pass(std::int64_t /*n*/, RowPath path) {
   pass_.reset();
   Pass pass;
   const bool has_mass = path == RowPath::kInvariant;
-  if (has_mass || sums_) pass.by = options_.selection;
+  if (has_mass || sums_ || rule_of(options_.selection)) pass.by = options_.selection;
   const bool chases = pass.by == Selection::kAttention || pass.by == Selection::kH2O;
   const bool every_pass = has_mass && chases && !selects_each_token();
   pass.after = prefix(layout_.committed);
@@ -267,7 +267,7 @@ bool RetrievalCache::begin_pass(std::int64_t /*n*/, RowPath path) {
 }
 
 TensorView RetrievalCache::mass(int l) {
-  const bool wanted = pass_ && pass_->by != Selection::kMeanKey && l >= dense_layers();
+  const bool wanted = pass_ && !rule_of(pass_->by) && l >= dense_layers();
   return wanted ? attention_mass() : TensorView{};
 }
 

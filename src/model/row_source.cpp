@@ -9,9 +9,9 @@ TensorView RowSource::queries(const TensorView& q, std::size_t axis, const KvVie
   return q.slice(axis, (place.first_head - all.first) * group, place.kv_heads * group);
 }
 
-void RowSource::score(TensorView q, int chunk, TensorView scores) const {
+void RowSource::score(TensorView q, int chunk, TensorView scores, ChunkRule rule) const {
   for (const KvView& kv : places_) {
-    b_.score_chunks(queries(q, 0, kv), kv, chunk, scores.shape[1], part(scores, kv));
+    b_.score_chunks(queries(q, 0, kv), kv, chunk, scores.shape[1], part(scores, kv), rule);
   }
 }
 

@@ -27,7 +27,7 @@ class RowSource {
     return {first, places_.back().first_head + places_.back().kv_heads - first};
   }
   // As Backend::score_chunks(): q[h, d], scores[Hkv, n] of the first n chunks.
-  void score(TensorView q, int chunk, TensorView scores) const;
+  void score(TensorView q, int chunk, TensorView scores, ChunkRule rule) const;
   // The mass [Hkv, .] that q[1, h, d] pays to chunks of the rows that `length` points to, as
   // Backend::attention() has it; `out` [1, h d] at least is overwritten.
   void attend(TensorView q, const std::int32_t* length, const RopeView& rope, TensorView out,

@@ -219,7 +219,8 @@ std::vector<Option> method_and_shape() {
         "what ranks chunks. mean-key: their mean keys against the last query. attention (also "
         "pillar, vegas): the attention that the last full verification computed, anew at each. "
         "With --rebuild token it is that of the drafted token: exact top-k with --chunk-size 1. "
-        "snapkv: the attention of the prompt's last 32 tokens. h2o is for analysis: half of the "
+        "snapkv: the attention of the prompt's last 32 tokens. quest: the least and largest of "
+        "each dimension of their keys against the last query. h2o is for analysis: half of the "
         "budget for what has received most attention since the prompt began, half for recent "
         "tokens",
         kShaped, Role::kDecidesSelected,

@@ -326,19 +326,24 @@ void ReferenceBackend::attend(TensorView q, const KvView& kv, const RopeView& ro
 }
 
 void ReferenceBackend::do_score_chunks(TensorView q, const KvView& kv, int chunk,
-                                       std::int64_t n_chunks, TensorView scores) {
+                                       std::int64_t n_chunks, TensorView scores, ChunkRule rule) {
   const std::int64_t group = q.shape[0] / kv.kv_heads;
   for (int h = 0; h < kv.kv_heads; ++h) {
     for (std::int64_t c = 0; c < n_chunks; ++c) {
       double score = 0;
       for (std::int64_t j = 0; j < kv.head_dim; ++j) {
-        double query = 0;
-        for (std::int64_t g = 0; g < group; ++g) query += at(q, h * group + g, j);
-        double mean = 0;
+        double sum = 0, least = INFINITY, largest = -INFINITY;
         for (std::int64_t r = c * chunk; r < (c + 1) * chunk; ++r) {
-          mean += load(kv.k, kv.format.type, row_offset(kv, h, r) + j);
+          const double key = load(kv.k, kv.format.type, row_offset(kv, h, r) + j);
+          sum += key;
+          least = std::min(least, key);
+          largest = std::max(largest, key);
         }
-        score += query * mean / chunk;
+        for (std::int64_t g = 0; g < group; ++g) {
+          const double query = at(q, h * group + g, j);
+          score += rule == ChunkRule::kMeanKey ? query * sum / chunk
+                                               : std::max(query * least, query * largest);
+        }
       }
       set(scores, h, c, score);
     }

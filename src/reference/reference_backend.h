@@ -43,7 +43,7 @@ class ReferenceBackend : public HostBackend {
   void do_to_probs(std::span<const ProbsRequest> requests, const SamplingParams& params) override;
 
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
-                       TensorView scores) override;
+                       TensorView scores, ChunkRule rule) override;
   void do_top_chunks(TensorView scores, TensorView ids) override;
   void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override;
   void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,

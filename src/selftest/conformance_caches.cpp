@@ -200,11 +200,12 @@ struct Scored {
   std::int64_t chunks;
 };
 
-void check_scores(Backend& b, DType dtype, const Emit& emit) {
+void check_scores(Backend& b, DType dtype, ChunkRule rule, const Emit& emit) {
   constexpr Scored kScored[] = {{1, 1, 16, 8, 1},  {4, 2, 64, 8, 301}, {6, 2, 48, 7, 113},
                                 {2, 2, 32, 1, 77}, {2, 1, 80, 300, 9}, {1, 1, 16, 2500, 2},
                                 {2, 2, 64, 5, 19}, {4, 1, 128, 8, 12}};
-  Worst worst(label("score_chunks", dtype));
+  const bool by_mean = rule == ChunkRule::kMeanKey;
+  Worst worst(label("score_chunks", dtype, by_mean ? "" : ", by bounds"));
   for (const Scored& s : kScored) {
     if (!has_head_dim(b, s.d)) continue;
     KnownCache cache(b, dtype, s.kv_heads, s.d, s.chunks * s.chunk);
@@ -212,7 +213,7 @@ void check_scores(Backend& b, DType dtype, const Emit& emit) {
     const Floats q = as_held(b, normal_values(s.heads * s.d, 7));
     const Tensor in = activations(b, {s.heads, s.d}, q);
     const Strided scores(b, DType::kF32, s.kv_heads, s.chunks);
-    b.score_chunks(in.view(), cache.view(), s.chunk, s.chunks, scores.view());
+    b.score_chunks(in.view(), cache.view(), s.chunk, s.chunks, scores.view(), rule);
     worst.see_intact(scores);
     const Floats got = scores.values();
     const std::int64_t group = s.heads / s.kv_heads;
@@ -220,20 +221,20 @@ void check_scores(Backend& b, DType dtype, const Emit& emit) {
       for (std::int64_t c = 0; c < s.chunks; ++c) {
         double expected = 0, size = 0;
         for (int i = 0; i < s.d; ++i) {
-          double mean = 0, mean_size = 0, query = 0, query_size = 0;
+          double mean = 0, key_size = 0, least = INFINITY, largest = -INFINITY;
           for (std::int64_t row = c * s.chunk; row < (c + 1) * s.chunk; ++row) {
             const auto x = static_cast<double>(cache.model.k[cache.at(h, row, i)]);
             mean += x / s.chunk;
-            mean_size += std::abs(x) / s.chunk;
+            key_size = by_mean ? key_size + std::abs(x) / s.chunk : std::max(key_size, std::abs(x));
+            least = std::min(least, x);
+            largest = std::max(largest, x);
           }
           for (int g = 0; g < group; ++g) {
             const auto x =
                 static_cast<double>(q[static_cast<std::size_t>((h * group + g) * s.d + i)]);
-            query += x;
-            query_size += std::abs(x);
+            expected += by_mean ? x * mean : std::max(x * least, x * largest);
+            size += std::abs(x) * key_size;
           }
-          expected += query * mean;
-          size += query_size * mean_size;
         }
         worst.see(static_cast<double>(got[static_cast<std::size_t>(h * s.chunks + c)]), expected,
                   size * (static_cast<double>(group) + s.d + s.chunk + 2) * kEps);
@@ -293,7 +294,9 @@ void check_cache_ops(Backend& tested, const Emit& emit) {
     check_appends(tested, dtype, emit);
     check_moves(tested, dtype, emit);
     check_gathers(tested, dtype, emit);
-    check_scores(tested, dtype, emit);
+    for (const ChunkRule rule : {ChunkRule::kMeanKey, ChunkRule::kKeyBounds}) {
+      check_scores(tested, dtype, rule, emit);
+    }
   }
   check_top(tested, emit);
 }

@@ -247,7 +247,9 @@ const std::vector<Call>& attentions() {
       {"chunks",
        [](Memory& m) {
          const KvView from = m.cache(2, 64, 64, 64), to = m.cache(2, 64, 32, 32);
-         score_chunks(m.half({4, 64}), from, 8, 8, m.f32({2, 8}), nullptr);
+         for (const ChunkRule rule : {ChunkRule::kMeanKey, ChunkRule::kKeyBounds}) {
+           score_chunks(m.half({4, 64}), from, 8, 8, m.f32({2, 8}), rule, nullptr);
+         }
          TensorView ids = m.ints({0, 5, 2, 0, 7, 3});
          ids = make_view(ids.data, DType::kI32, {2, 3});
          gather_chunks(from, ids, 8, to, nullptr);

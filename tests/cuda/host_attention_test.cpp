@@ -238,7 +238,7 @@ class Remembering final : public HostAttention {
   void do_attend(TensorView, const KvView&, TensorView, TensorView, int) override {
     seen.insert(std::this_thread::get_id());
   }
-  void do_score(TensorView, const KvView&, int, std::int64_t, TensorView) override {
+  void do_score(TensorView, const KvView&, int, std::int64_t, TensorView, ChunkRule) override {
     seen.insert(std::this_thread::get_id());
   }
 };

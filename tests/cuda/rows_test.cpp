@@ -138,7 +138,8 @@ TEST_P(RowsTest, ScoresOfChunksMatchTheirDefinition) {
   const OnDevice<std::uint16_t> dq(a_, q);
   const OnDevice<float> out(a_, std::vector<float>(count(kKvHeads, kChunks)));
   score_chunks(make_view(dq.data(), type, {kKvHeads * kGroup, kDim}), cache.device(), kChunk,
-               kChunks, make_view(out.data(), DType::kF32, {kKvHeads, kChunks}), nullptr);
+               kChunks, make_view(out.data(), DType::kF32, {kKvHeads, kChunks}),
+               ChunkRule::kMeanKey, nullptr);
   const std::vector<float> got = out.values();
   const auto value = [&](const std::vector<std::uint16_t>& of, std::int64_t row, int j) {
     return double{from_half(of[static_cast<std::size_t>(row * kDim + j)], type)};

@@ -134,6 +134,10 @@ inline std::vector<Variant> variants() {
     o.selection = Selection::kSnapKv;
     o.rebuild = {RebuildPolicy::Kind::kEvery, 20, 0};
   });
+  add("quest, rebuild every 20", [](auto& o) {
+    o.selection = Selection::kQuest;
+    o.rebuild = {RebuildPolicy::Kind::kEvery, 20, 0};
+  });
   add("budget beyond the prompt", [](auto& o) { o.budget = 1024; });
   add("a drafter with one token", [](auto& o) { o.draft_budget = 1; });
   add("a drafter beyond its positions", [](auto& o) { o.draft_budget = 5000; });

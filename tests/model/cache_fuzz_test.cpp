@@ -390,8 +390,9 @@ TEST_P(RetrievalCacheFuzz, RowsAreTheSelectionAndEverythingSince) {
   auto seed = static_cast<std::uint32_t>(prompt);
   for (const RebuildPolicy& policy : policies) {
     for (const std::int64_t budget : {8, 24, 40, 100, 4}) {
-      constexpr Selection kAll[] = {Selection::kMeanKey, Selection::kAttention, Selection::kH2O};
-      Selection selection = kAll[++seed % 3];
+      constexpr Selection kAll[] = {Selection::kMeanKey, Selection::kAttention, Selection::kH2O,
+                                    Selection::kQuest};
+      Selection selection = kAll[++seed % std::size(kAll)];
       const bool each_token = policy.kind == RebuildPolicy::Kind::kToken;
       if (selection == Selection::kH2O && (each_token || budget < 2 * RetrievalScene::kChunk)) {
         selection = Selection::kAttention;

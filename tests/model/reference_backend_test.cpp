@@ -119,6 +119,10 @@ TEST_F(Reference, ChunksByMeanKeyKeepTheFirst) {
   b_->score_chunks(tensor({2, 2}, {1, 0, 1, 0}).view(), src, 2, 4, scores.view());
   const float* s = scores.view().as<float>();
   EXPECT_EQ(std::vector<float>(s, s + 4), (std::vector<float>{0, 4, 10, 4}));
+  b_->score_chunks(tensor({2, 2}, {1, 0, -2, 0}).view(), src, 2, 4, scores.view(),
+                   ChunkRule::kKeyBounds);
+  EXPECT_EQ(std::vector<float>(s, s + 4), (std::vector<float>{0, 1, -5, -2}));
+  b_->score_chunks(tensor({2, 2}, {1, 0, 1, 0}).view(), src, 2, 4, scores.view());
   std::vector<std::int32_t> ids(3);
   b_->top_chunks(scores.view(), make_view(ids.data(), DType::kI32, {1, 3}));
   EXPECT_EQ(ids, (std::vector<std::int32_t>{0, 2, 1}));  // of equals the lower id

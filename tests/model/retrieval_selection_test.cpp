@@ -71,6 +71,25 @@ struct Scene {
     }
     return scores;
   }
+  // The sum over the group's query heads of the most that q . key may be, by the least and the
+  // largest of each component of the chunk's keys.
+  std::vector<double> key_bound_scores(int l, int h, std::int64_t query_row, std::int64_t chunks) {
+    std::vector<double> scores(static_cast<std::size_t>(chunks));
+    for (std::int64_t c = 0; c < chunks; ++c) {
+      for (int j = 0; j < 8; ++j) {
+        double least = key(l, h, c * chunk_size, j), largest = least;
+        for (std::int64_t r = c * chunk_size; r < (c + 1) * chunk_size; ++r) {
+          least = std::min(least, key(l, h, r, j));
+          largest = std::max(largest, key(l, h, r, j));
+        }
+        for (int g = 0; g < 4 / heads_kv; ++g) {
+          const double q = query(l, query_row, h * (4 / heads_kv) + g, j);
+          scores[static_cast<std::size_t>(c)] += std::max(q * least, q * largest);
+        }
+      }
+    }
+    return scores;
+  }
   // The attention each chunk receives from n queries, the first of them row `first` of what was
   // recorded and seeing rows [0, position] of the cache.
   std::vector<double> attention_mass(int l, int h, std::int64_t first, std::int64_t n,
@@ -143,6 +162,31 @@ TEST(Selection, MeanKeyOfTheLastPromptToken) {
       EXPECT_EQ(s.retrieval.length(), prompt - 1);
       EXPECT_EQ(s.retrieval.selections(), 0);  // the prompt's is not counted
     }
+  }
+}
+
+TEST(Selection, BoundsOfKeysAgainstTheLastPromptToken) {
+  for (const int kv_heads : {1, 2, 4}) {
+    Scene s(kv_heads, Selection::kQuest, 24, 4, {RebuildPolicy::Kind::kEvery, 16, 0});
+    const std::vector<Token> tokens = random_tokens(150, 61, 5);
+    s.feed_prompt(std::span(tokens).first(101), 40);
+    const auto expect = [&](std::int64_t query_row, std::int64_t chunks) {
+      for (int l = 0; l < 2; ++l) {
+        for (int h = 0; h < kv_heads; ++h) {
+          s.expect_selection(l, h, s.key_bound_scores(l, h, query_row, chunks), 6);
+        }
+      }
+    };
+    expect(39, 25);
+    EXPECT_NE(s.key_bound_scores(0, 0, 39, 25), s.mean_key_scores(0, 0, 39, 25));
+    // By the first query of the verification that is due, and of no other.
+    for (std::int64_t at = 100; at < 140; at += 10) {
+      s.t.run(std::span(tokens).subspan(static_cast<std::size_t>(at), 10), s.full, 10, &s.recorder);
+      s.retrieval.commit(s.full.length());
+      if (s.retrieval.selections() == 1) break;
+    }
+    EXPECT_EQ(s.full.length(), 130);
+    expect(0, 30);
   }
 }
 

@@ -145,6 +145,7 @@ TEST(CaseId, DependsOnTheOptionsOfItsMethod) {
       {{"--selection", "attention"}, "triforce retrieval"},
       {{"--selection", "h2o"}, "triforce retrieval"},
       {{"--selection", "snapkv"}, "triforce retrieval"},
+      {{"--selection", "quest"}, "triforce retrieval"},
       {{"--rebuild", "token"}, "triforce retrieval"},
       {{"--draft-cache-budget", "512"}, "triforce draft"},
       {{"--draft-cache", "window"}, "triforce draft"},

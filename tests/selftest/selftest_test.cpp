@@ -69,6 +69,7 @@ class Broken final : public ForwardingBackend {
     kVerify,
     kPath,
     kScores,
+    kBounds,
     kTop,
     kGather,
     kCopyRows,
@@ -156,8 +157,9 @@ class Broken final : public ForwardingBackend {
     if (fault_ == Fault::kPath) --out.back().last;
   }
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
-                       TensorView scores) override {
-    ForwardingBackend::do_score_chunks(q, kv, chunk, n_chunks, scores);
+                       TensorView scores, ChunkRule rule) override {
+    if (fault_ == Fault::kBounds) rule = ChunkRule::kMeanKey;
+    ForwardingBackend::do_score_chunks(q, kv, chunk, n_chunks, scores, rule);
     if (fault_ == Fault::kScores) scale(scores, 1.5F);
   }
   void do_top_chunks(TensorView scores, TensorView ids) override {
@@ -185,30 +187,32 @@ class Broken final : public ForwardingBackend {
 TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
   using Fault = Broken::Fault;
   const auto backend = make_cpu_backend({1, std::nullopt});
-  for (const auto& [fault, name] : {std::pair{Fault::kLinear, "operations: linear"},
-                                    {Fault::kBias, "operations: linear, exact sums"},
-                                    {Fault::kNorm, "operations: rms_norm"},
-                                    {Fault::kHeadNorm, "operations: head_norm"},
-                                    {Fault::kSwiglu, "operations: swiglu"},
-                                    {Fault::kClear, "operations: clear"},
-                                    {Fault::kAddParts, "operations: add_parts"},
-                                    {Fault::kAttention, "operations: attention, f32"},
-                                    {Fault::kRowDependence, "128 rows: attention"},
-                                    {Fault::kBlockDependence, "128 rows: linear"},
-                                    {Fault::kSequences, "sequences at once: attention"},
-                                    {Fault::kProbs, "operations: to_probs, probabilities"},
-                                    {Fault::kProbsOfOthers, "operations: to_probs, several"},
-                                    {Fault::kSample, "operations: sample"},
-                                    {Fault::kSiblings, "operations: sample, children"},
-                                    {Fault::kVerify, "operations: verify"},
-                                    {Fault::kPath, "operations: verify, trees"},
-                                    {Fault::kScores, "operations: score_chunks, f32"},
-                                    {Fault::kTop, "operations: top_chunks"},
-                                    {Fault::kGather, "operations: gather_chunks, f32"},
-                                    {Fault::kCopyRows, "operations: copy_rows, f32"},
-                                    {Fault::kRope, "operations: rope_append"},
-                                    {Fault::kEmbed, "operations: embed"},
-                                    {Fault::kMass, "operations: attention, chunk mass"}}) {
+  for (const auto& [fault, name] :
+       {std::pair{Fault::kLinear, "operations: linear"},
+        {Fault::kBias, "operations: linear, exact sums"},
+        {Fault::kNorm, "operations: rms_norm"},
+        {Fault::kHeadNorm, "operations: head_norm"},
+        {Fault::kSwiglu, "operations: swiglu"},
+        {Fault::kClear, "operations: clear"},
+        {Fault::kAddParts, "operations: add_parts"},
+        {Fault::kAttention, "operations: attention, f32"},
+        {Fault::kRowDependence, "128 rows: attention"},
+        {Fault::kBlockDependence, "128 rows: linear"},
+        {Fault::kSequences, "sequences at once: attention"},
+        {Fault::kProbs, "operations: to_probs, probabilities"},
+        {Fault::kProbsOfOthers, "operations: to_probs, several"},
+        {Fault::kSample, "operations: sample"},
+        {Fault::kSiblings, "operations: sample, children"},
+        {Fault::kVerify, "operations: verify"},
+        {Fault::kPath, "operations: verify, trees"},
+        {Fault::kScores, "operations: score_chunks, f32"},
+        {Fault::kBounds, "operations: score_chunks, f32 rows, by bounds"},
+        {Fault::kTop, "operations: top_chunks"},
+        {Fault::kGather, "operations: gather_chunks, f32"},
+        {Fault::kCopyRows, "operations: copy_rows, f32"},
+        {Fault::kRope, "operations: rope_append"},
+        {Fault::kEmbed, "operations: embed"},
+        {Fault::kMass, "operations: attention, chunk mass"}}) {
     Broken broken(*backend, fault);
     EXPECT_TRUE(fails(broken, name)) << name;
   }

@@ -120,13 +120,14 @@ TEST(HostAttention, ScoresChunksAsTheBackendDoes) {
       score(make_view(scores.data(), DType::kF32, {c.kv_heads, kChunks}));
       return scores;
     };
+    const ChunkRule rule = seed % 2 == 0 ? ChunkRule::kMeanKey : ChunkRule::kKeyBounds;
     const auto backend = make_cpu_backend({.threads = 1, .isa = c.isa});
     const std::vector<float> own = scores_of([&](TensorView scores) {
-      backend->score_chunks(queries, cache.view(), c.chunk, kChunks, scores);
+      backend->score_chunks(queries, cache.view(), c.chunk, kChunks, scores, rule);
     });
     const std::vector<float> host = scores_of([&](TensorView scores) {
       make_host_attention({.threads = c.threads, .isa = c.isa})
-          ->score(queries, host_view(cache), c.chunk, kChunks, scores);
+          ->score(queries, host_view(cache), c.chunk, kChunks, scores, rule);
     });
     EXPECT_TRUE(equal_bits(own, host));
     EXPECT_NE(own, std::vector<float>(own.size(), own.front()));
