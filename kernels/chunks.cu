@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "kernels/element.cuh"
 #include "kernels/kv_layout.cuh"
@@ -14,8 +15,26 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr std::int64_t kSegment = 2048;  // keys that a block sorts in shared memory
 
+// One dimension of a chunk's keys, by each ChunkRule: add() takes a key, of(query) is its share of
+// the score.
+struct MeanKey {
+  float mean = 0;
+  TF_DEVICE void add(float key) { mean += key; }
+  TF_DEVICE void finish(int keys) { mean /= static_cast<float>(keys); }
+  TF_DEVICE float of(float query) const { return query * mean; }
+};
+struct KeyBounds {
+  float least = INFINITY, largest = -INFINITY;
+  TF_DEVICE void add(float key) {
+    least = fminf(least, key);
+    largest = fmaxf(largest, key);
+  }
+  TF_DEVICE void finish(int /*keys*/) {}
+  TF_DEVICE float of(float query) const { return query * (query < 0 ? least : largest); }
+};
+
 // One warp a chunk: lane l takes dimensions l, l + 32, ... of the chunk's keys.
-template <class T, ChunkRule kRule>
+template <class T, class Keys>
 __global__ void __launch_bounds__(kThreads)
     score_kernel(const T* q, std::int64_t q_stride, int group, KvView kv, int chunk,
                  std::int64_t n_chunks, float* scores, std::int64_t stride) {
@@ -25,22 +44,14 @@ __global__ void __launch_bounds__(kThreads)
   const T* const keys = static_cast<const T*>(kv.k) + head * kv.head_stride;
   float score = 0;
   for (int j = lane; j < kv.head_dim; j += 32) {
-    float low = 0, high = 0;  // of the keys, or the mean twice
-    for (std::int64_t r = c * chunk; r < (c + 1) * chunk; ++r) {
-      const float key = to_float(keys[kv_element(r, j, kv.head_dim)]);
-      if constexpr (kRule == ChunkRule::kMeanKey) {
-        low += key;
-      } else {
-        const bool first = r == c * chunk;
-        low = first ? key : fminf(low, key);
-        high = first ? key : fmaxf(high, key);
-      }
+    Keys of_chunk;
+    for (int i = 0; i < chunk; ++i) {
+      of_chunk.add(to_float(keys[kv_element(c * chunk + i, j, kv.head_dim)]));
     }
-    if constexpr (kRule == ChunkRule::kMeanKey) low = high = low / static_cast<float>(chunk);
+    of_chunk.finish(chunk);
     TF_UNROLL_N(1)
     for (int g = 0; g < group; ++g) {
-      const float query = to_float(q[(head * group + g) * q_stride + j]);
-      score += fmaxf(query * low, query * high);
+      score += of_chunk.of(to_float(q[(head * group + g) * q_stride + j]));
     }
   }
   score = warp_reduce(score, Add{});
@@ -130,8 +141,8 @@ void score_chunks(const TensorView& q, const KvView& kv, int chunk, std::int64_t
                   const TensorView& scores, ChunkRule rule, cudaStream_t stream) {
   with_half(kv.format.type, [&](auto t) {
     using T = decltype(t);
-    const auto kernel = rule == ChunkRule::kMeanKey ? score_kernel<T, ChunkRule::kMeanKey>
-                                                    : score_kernel<T, ChunkRule::kKeyBounds>;
+    const auto kernel =
+        rule == ChunkRule::kMeanKey ? score_kernel<T, MeanKey> : score_kernel<T, KeyBounds>;
     launch(kernel, dims(ceil_div(n_chunks, kWarps), kv.kv_heads), dims(kThreads), 0, stream,
            static_cast<const T*>(q.data), q.stride[0], static_cast<int>(q.shape[0]) / kv.kv_heads,
            kv, chunk, n_chunks, static_cast<float*>(scores.data), scores.stride[0]);

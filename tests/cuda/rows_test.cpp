@@ -1,6 +1,7 @@
 // Rows as kernels convert, pack and score them.
 #include "kernels/kernels.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "cuda/kv_test_support.h"
@@ -128,7 +129,8 @@ TEST_P(RowsTest, PackedRowsAreTheRoundedOnes) {
   }
 }
 
-// The score of a chunk: its mean key times the sum of the group's queries.
+// What a chunk is worth to the queries of a group: its mean key times them, or the most that a key
+// within its bounds could give each.
 TEST_P(RowsTest, ScoresOfChunksMatchTheirDefinition) {
   const DType type = GetParam();
   constexpr int kKvHeads = 2, kGroup = 3, kDim = 64, kChunk = 5;
@@ -137,33 +139,37 @@ TEST_P(RowsTest, ScoresOfChunksMatchTheirDefinition) {
   const std::vector<std::uint16_t> q = to_halves(normals(count(kKvHeads * kGroup, kDim), 6), type);
   const OnDevice<std::uint16_t> dq(a_, q);
   const OnDevice<float> out(a_, std::vector<float>(count(kKvHeads, kChunks)));
-  score_chunks(make_view(dq.data(), type, {kKvHeads * kGroup, kDim}), cache.device(), kChunk,
-               kChunks, make_view(out.data(), DType::kF32, {kKvHeads, kChunks}),
-               ChunkRule::kMeanKey, nullptr);
-  const std::vector<float> got = out.values();
   const auto value = [&](const std::vector<std::uint16_t>& of, std::int64_t row, int j) {
     return double{from_half(of[static_cast<std::size_t>(row * kDim + j)], type)};
   };
-  for (int h = 0; h < kKvHeads; ++h) {
-    for (std::int64_t c = 0; c < kChunks; ++c) {
-      double score = 0, size = 0;
-      for (int j = 0; j < kDim; ++j) {
-        double query = 0, mean = 0, query_size = 0, mean_size = 0;
-        for (int g = 0; g < kGroup; ++g) {
-          query += value(q, h * kGroup + g, j);
-          query_size += std::abs(value(q, h * kGroup + g, j));
+  for (const ChunkRule rule : {ChunkRule::kMeanKey, ChunkRule::kKeyBounds}) {
+    score_chunks(make_view(dq.data(), type, {kKvHeads * kGroup, kDim}), cache.device(), kChunk,
+                 kChunks, make_view(out.data(), DType::kF32, {kKvHeads, kChunks}), rule, nullptr);
+    const std::vector<float> got = out.values();
+    for (int h = 0; h < kKvHeads; ++h) {
+      for (std::int64_t c = 0; c < kChunks; ++c) {
+        double score = 0, size = 0;
+        for (int j = 0; j < kDim; ++j) {
+          double mean = 0, least = INFINITY, largest = -INFINITY;
+          for (int r = 0; r < kChunk; ++r) {
+            const double key = value(cache.k, h * kCapacity + c * kChunk + r, j);
+            mean += key / kChunk;
+            least = std::min(least, key);
+            largest = std::max(largest, key);
+          }
+          for (int g = 0; g < kGroup; ++g) {
+            const double query = value(q, h * kGroup + g, j);
+            score += rule == ChunkRule::kMeanKey ? query * mean
+                                                 : std::max(query * least, query * largest);
+            size += std::abs(query) * std::max(std::abs(least), std::abs(largest));
+          }
         }
-        for (int r = 0; r < kChunk; ++r) {
-          const double key = value(cache.k, h * kCapacity + c * kChunk + r, j);
-          mean += key / kChunk;
-          mean_size += std::abs(key) / kChunk;
-        }
-        score += query * mean;
-        size += query_size * mean_size;
+        // f32 rounds each step once: chunk, mean, product, 2 dimensions of the group a lane, and 5
+        // steps of the warp.
+        const double error = size * (kChunk + 2 + 2 * kGroup + 5) * 0x1p-24;
+        ASSERT_NEAR(got[static_cast<std::size_t>(h * kChunks + c)], score, error)
+            << h << ' ' << c << ", rule " << static_cast<int>(rule);
       }
-      // f32 rounds each partial sum once: group, chunk, 2 dimensions a lane, 5 steps of the warp.
-      const double error = size * (kGroup + kChunk + 1 + 2 + 5) * 0x1p-24;
-      ASSERT_NEAR(got[static_cast<std::size_t>(h * kChunks + c)], score, error) << h << ' ' << c;
     }
   }
 }
