@@ -297,7 +297,7 @@ void pass(benchmark::State& state, const ModelConfig& c, std::int64_t cached, bo
   gpu.seconds(2, one);  // runs, then is recorded
   const double s = measure(state, one);
   const auto bytes_of = [](const Matrix& m) {
-    return static_cast<double>(m.rows * m.cols * size_of(m.dtype));
+    return static_cast<double>(m.rows * m.cols * size_of(m.format.type));
   };
   double bytes = bytes_of(weights.head());
   for (const LayerWeights& l : weights.layers) {

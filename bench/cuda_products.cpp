@@ -29,15 +29,17 @@ std::vector<Layer> layers_of(const Model& m) {
 
 // Copies of a layer's weights: one, or so many that none is still in the second-level cache when
 // its turn comes again.
-std::vector<Matrix> make_copies(const Layer& layer, bool cold) {
+std::vector<Matrix> make_copies(const Layer& layer, bool cold,
+                                Quantisation by = Quantisation::kNone) {
   Gpu& gpu = Gpu::get();
   Backend& b = gpu.backend();
-  const std::int64_t bytes = b.matrix_bytes(layer.out, layer.in, gpu.dtype());
+  const WeightFormat format(gpu.dtype(), by);
+  const std::int64_t bytes = b.matrix_bytes(layer.out, layer.in, format);
   const Tensor values =
       gpu.filled({layer.out, layer.in}, 1 / std::sqrt(static_cast<double>(layer.in)), DType::kF32);
   std::vector<Matrix> copies;
   for (std::int64_t i = 0; i == 0 || (cold && i * bytes < gpu.cold_bytes()); ++i) {
-    copies.push_back(b.make_matrix(layer.out, layer.in, gpu.dtype(), MemTag::kTargetWeights));
+    copies.push_back(b.make_matrix(layer.out, layer.in, format, MemTag::kTargetWeights));
     b.set_rows(copies.back(), 0, values.view());
   }
   return copies;
@@ -77,14 +79,16 @@ class Step {
   Lease lease_;
 };
 
-void linear(benchmark::State& state, const Model& m, const Layer& layer) {
+void linear(benchmark::State& state, const Model& m, const Layer& layer, Quantisation by) {
   const Step step(m, layer, state.range(0));
-  const std::vector<Matrix> copies = make_copies(layer, true);
+  const std::vector<Matrix> copies = make_copies(layer, true, by);
   const int times = std::max(8, static_cast<int>(copies.size()));
   const double s = measure_replayed(
       state, step.lease(),
       [&](int i) { step.run(copies[static_cast<std::size_t>(i) % copies.size()]); }, times);
-  report_bytes(state, s, static_cast<double>(layer.out * layer.in * 2));
+  report_bytes(state, s,
+               static_cast<double>(
+                   Gpu::get().backend().matrix_bytes(layer.out, layer.in, copies.front().format)));
 }
 
 void prefill_linear(benchmark::State& state, const Layer& layer) {
@@ -107,8 +111,12 @@ void register_products() {
   for (const Model* const m : {&k7b, &k68m}) {
     for (const Layer& layer : layers_of(*m)) {
       const std::string name = fmt::format("linear/{}_{}", m->name, layer.name);
-      add_benchmark(name, [=](benchmark::State& s) { linear(s, *m, layer); },
+      add_benchmark(name, [=](benchmark::State& s) { linear(s, *m, layer, Quantisation::kNone); },
                     {1, 2, 7, 16, 32, 64, 70, 96, 128});
+      for (const Quantisation by : {Quantisation::kInt8, Quantisation::kInt4}) {
+        add_benchmark(fmt::format("{}_{}", name, to_string(by)),
+                      [=](benchmark::State& s) { linear(s, *m, layer, by); }, {1, 2, 7, 16, 32});
+      }
       if (m == &k7b && layer.after != After::kLogits) {
         add_benchmark("prefill_" + name, [=](benchmark::State& s) { prefill_linear(s, layer); },
                       {static_cast<int>(kPrefillRows)});

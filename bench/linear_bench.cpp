@@ -7,6 +7,7 @@
 #include "bandwidth.h"
 #include "core/host_allocator.h"
 #include "cpu/linear.h"
+#include "triforce/quantisation.h"
 
 namespace triforce::bench {
 namespace {
@@ -26,7 +27,7 @@ constexpr Layer kLayers[] = {
 
 class Fixture {
  public:
-  Fixture(const Layer& layer, DType dtype, std::int64_t rows, std::int64_t cold_bytes)
+  Fixture(const Layer& layer, WeightFormat format, std::int64_t rows, std::int64_t cold_bytes)
       : scratch_(allocator_, cpu::linear_scratch_bytes(rows, std::max(layer.in, layer.out)),
                  Place::kHost, MemTag::kWorkspace),
         x_(allocator_, DType::kF32, {rows, layer.in}, Place::kHost, MemTag::kActivations),
@@ -35,9 +36,9 @@ class Fixture {
                 .threads = setup().threads,
                 .scratch = {static_cast<std::byte*>(scratch_.data()),
                             static_cast<std::size_t>(scratch_.bytes())}};
-    const std::int64_t bytes = cpu::packed_bytes(layer.out, layer.in, dtype);
+    const std::int64_t bytes = cpu::packed_bytes(layer.out, layer.in, format);
     for (std::int64_t i = 0; i == 0 || i * bytes < cold_bytes; ++i) {
-      copies_.push_back({Buffer(allocator_, bytes, Place::kHost, MemTag::kTargetWeights), dtype,
+      copies_.push_back({Buffer(allocator_, bytes, Place::kHost, MemTag::kTargetWeights), format,
                          layer.out, layer.in});
     }
   }
@@ -57,11 +58,15 @@ class Fixture {
   std::size_t next_ = 0;
 };
 
-void decode(benchmark::State& state, const Layer& layer, DType dtype) {
-  Fixture fixture(layer, dtype, state.range(0), kColdBytes);
+void decode(benchmark::State& state, const Layer& layer, WeightFormat format) {
+  Fixture fixture(layer, format, state.range(0), kColdBytes);
   Stopwatch watch;
   for (auto _ : state) watch.time([&] { fixture.call(); });
-  report_bytes(state, watch, static_cast<double>(layer.out * layer.in * size_of(dtype)));
+  const std::int64_t weights = layer.out * layer.in;
+  report_bytes(
+      state, watch,
+      static_cast<double>(format.is_quantised() ? quantised_bytes(weights, format.quantisation)
+                                                : weights * size_of(format.type)));
 }
 
 void prefill(benchmark::State& state, const Layer& layer, DType dtype) {
@@ -82,6 +87,14 @@ void prefill(benchmark::State& state, const Layer& layer, DType dtype) {
           ("linear/" + name).c_str(),
           [&layer, dtype](benchmark::State& state) { decode(state, layer, dtype); });
       for (const std::int64_t rows : {1, 7, 8, 16, 32}) few->Arg(rows);
+      for (const auto by : {Quantisation::kInt8, Quantisation::kInt4}) {
+        auto* quantised =
+            benchmark::RegisterBenchmark(("linear/" + name + "_" + to_string(by)).c_str(),
+                                         [&layer, dtype, by](benchmark::State& state) {
+                                           decode(state, layer, {dtype, by});
+                                         });
+        for (const std::int64_t rows : {1, 7, 16}) quantised->Arg(rows);
+      }
       if (std::string(layer.name).starts_with("7b")) continue;
       auto* many = benchmark::RegisterBenchmark(
           ("prefill/" + name).c_str(),

@@ -24,40 +24,51 @@ namespace triforce::kernels {
 // long as A and B agree.)
 inline constexpr int kTileRows = 16, kTileCols = 32;
 
-// Bytes of a Matrix's storage, which is 16-byte aligned. Its dtype is f16 or bf16.
-std::int64_t packed_bytes(std::int64_t rows, std::int64_t cols);
+// Quantised weights are padded to N16 x K64 and cut in groups of 16 x 64, two such tiles. Of each
+// there are first the codes, without a sign: 8 or 128 more than they are. A lane's codes of both
+// tiles follow each other (4 bits), or those of one tile (8 bits), 16 bytes that are one load.
+// Then come the scales, of rows g and g + 8 beside each other. Codes of padding mean nothing: what
+// they are multiplied with is zero, or their sums go nowhere.
+
+// Bytes of a Matrix's storage, which is 16-byte aligned. Its type is f16 or bf16.
+std::int64_t packed_bytes(std::int64_t rows, std::int64_t cols, WeightFormat format);
 
 // Rows [row_begin, row_begin + src.shape[0]) of m = src [n, K], f32, f16 or bf16 in device memory,
-// rounded to m's type. The padding is not written: memory begins as zeros.
+// rounded to m's type, and then quantised to its scales and codes. The padding of rows is not
+// written: memory begins as zeros.
 void pack_rows(const Matrix& m, std::int64_t row_begin, const TensorView& src, cudaStream_t stream);
-// dst [n, K] of m's type, row-major = rows [row_begin, row_begin + n) of m.
+// dst [n, K] of m's type, row-major = rows [row_begin, row_begin + n) of m, which is not quantised.
 void unpack_rows(const Matrix& m, std::int64_t row_begin, const TensorView& dst,
                  cudaStream_t stream);
 
 // A matrix in that order as kernels read it.
 struct PackedMatrix {
   const void* data = nullptr;
-  DType dtype = DType::kF16;
+  WeightFormat format = DType::kF16;
   std::int64_t rows = 0, cols = 0;
   const float* bias = nullptr;  // [rows]; null: none
 };
 inline PackedMatrix packed(const Matrix& m) {
-  return {m.storage.data(), m.dtype, m.rows, m.cols, m.bias.view().as<const float>()};
+  return {m.storage.data(), m.format, m.rows, m.cols, m.bias.view().as<const float>()};
 }
 
-// Rows of one linear().
-inline constexpr std::int64_t kMaxLinearRows = 128;
+// Rows of one linear(); of one kernel of it with quantised weights.
+inline constexpr std::int64_t kMaxLinearRows = 128, kMaxQuantisedRows = 16;
+// Rows of a product that one kernel computes with what follows it.
+inline std::int64_t max_fused_rows(const PackedMatrix& w) {
+  return w.format.is_quantised() ? kMaxQuantisedRows : kMaxBatchInvariantRows;
+}
 
 // out[T, N] (+)= x[T, K] w^T + bias for T of 1 to kMaxLinearRows, which reads w once: up to 32 rows
 // at the speed at which it can be read. x of w's type, out of that type or f32; accumulate only
 // into f32, one addition of the finished sum. The bits of a row do not depend on T: eight warps
-// take every eighth tile of k, and their sums are added in order. These products may read w before
-// kernels that were queued earlier have ended (launch_early): who has written w has waited for that
-// on the host.
+// take every eighth tile of k, or group of it, and their sums are added in order. Quantised weights
+// are read once for every kMaxQuantisedRows rows. These products may read w before kernels that
+// were queued earlier have ended (launch_early): who has written w has waited for that on the host.
 void linear(const TensorView& x, const PackedMatrix& w, const TensorView& out, bool accumulate,
             cudaStream_t stream);
-// linear() of up to 32 rows to gate_up[T, 2 F] and swiglu() of that to out[T, F], to the same bits;
-// F is a multiple of 16 (has_linear_swiglu).
+// linear() of up to max_fused_rows(w) rows to gate_up[T, 2 F] and swiglu() of that to out[T, F], to
+// the same bits; F is a multiple of 16 (has_linear_swiglu).
 bool has_linear_swiglu(const PackedMatrix& w);
 void linear_swiglu(const TensorView& x, const PackedMatrix& w, const TensorView& gate_up,
                    const TensorView& out, cudaStream_t stream);
@@ -93,8 +104,8 @@ inline constexpr int kMaxHeadRanges = 3;
 inline int kv_heads_of(std::span<const KvLanes> ranges) {
   return ranges.back().kv.first_head + ranges.back().kv.kv_heads - ranges.front().kv.first_head;
 }
-// linear() of up to 32 rows to qkv[T, (H + 2 Hkv) d] and rope_append() of that, to the same bits;
-// `ranges`, at most kMaxHeadRanges, hold all heads of their layer.
+// linear() of up to max_fused_rows(w) rows to qkv[T, (H + 2 Hkv) d] and rope_append() of that, to
+// the same bits; `ranges`, at most kMaxHeadRanges, hold all heads of their layer.
 void linear_rope_append(const TensorView& x, const PackedMatrix& w, const TensorView& qkv,
                         const TensorView& positions, const RopeView& rope, const TensorView& q,
                         std::span<const KvLanes> ranges, cudaStream_t stream);

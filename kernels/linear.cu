@@ -3,9 +3,12 @@
 namespace triforce::kernels {
 namespace {
 
-// Of 17 rows and more x is as large as the strip of weights that it meets, or larger, and of the
-// widest products no first-level cache holds it: two strips share what was fetched.
-constexpr bool are_many(int groups) { return groups > 2; }
+// Of so many rows x is larger than the strip of weights that it meets, and of the widest products
+// no first-level cache holds it: two strips share what was fetched.
+template <class W>
+constexpr bool are_many(int groups) {
+  return groups > Weights<W>::kFewGroups;
+}
 
 // Every column to where it belongs, or added to what is there.
 template <class Out, int kOwnStrips>
@@ -16,7 +19,10 @@ struct StoreColumns {
   int cols;
   bool accumulate;
 
-  static constexpr bool is_for(int groups) { return are_many(groups) == (kStrips > 1); }
+  template <class W>
+  static constexpr bool is_for(int groups) {
+    return are_many<W>(groups) == (kStrips > 1);
+  }
   // The last one again where there is none; its columns go nowhere.
   TF_DEVICE int strip(int block, int s) const {
     return min(block * kStrips + s, (cols - 1) / kTileRows);
@@ -36,30 +42,40 @@ struct StoreColumns {
   }
 };
 
+template <class W>
+void run_linear_of(const TensorView& x, const PackedMatrix& w, const TensorView& out,
+                   bool accumulate, cudaStream_t stream) {
+  using T = typename Weights<W>::Element;
+  const auto run = [&](auto o, auto strips) {
+    using Out = decltype(o);
+    run_linear<W>(x, w, ceil_div(w.rows, strips * kTileRows),
+                  StoreColumns<Out, strips>{static_cast<Out*>(out.data), out.stride[0],
+                                            static_cast<int>(w.rows), accumulate},
+                  stream);
+  };
+  const auto run_rows = [&](auto o) {
+    if (are_many<W>(static_cast<int>(ceil_div(x.shape[0], kTokens)))) {
+      run(o, std::integral_constant<int, 2>{});
+    } else {
+      run(o, std::integral_constant<int, 1>{});
+    }
+  };
+  if (out.dtype == DType::kF32) {
+    run_rows(float{});
+  } else {
+    run_rows(T{});
+  }
+}
+
 }  // namespace
 
 void linear(const TensorView& x, const PackedMatrix& w, const TensorView& out, bool accumulate,
             cudaStream_t stream) {
-  with_half(w.dtype, [&](auto t) {
-    using T = decltype(t);
-    const auto run = [&](auto o, auto strips) {
-      using Out = decltype(o);
-      run_linear<T>(x, w, ceil_div(w.rows, strips * kTileRows),
-                    StoreColumns<Out, strips>{static_cast<Out*>(out.data), out.stride[0],
-                                              static_cast<int>(w.rows), accumulate},
-                    stream);
-    };
-    const auto run_rows = [&](auto o) {
-      if (are_many(static_cast<int>(ceil_div(x.shape[0], kTokens)))) {
-        run(o, std::integral_constant<int, 2>{});
-      } else {
-        run(o, std::integral_constant<int, 1>{});
-      }
-    };
-    if (out.dtype == DType::kF32) {
-      run_rows(float{});
-    } else {
-      run_rows(t);
+  with_weights(w.format, [&](auto weights) {
+    using W = decltype(weights);
+    for (std::int64_t first = 0; first < x.shape[0]; first += Weights<W>::kMaxRows) {
+      const std::int64_t rows = std::min(Weights<W>::kMaxRows, x.shape[0] - first);
+      run_linear_of<W>(x.rows(first, rows), w, out.rows(first, rows), accumulate, stream);
     }
   });
 }

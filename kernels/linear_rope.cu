@@ -8,7 +8,10 @@ namespace {
 template <class T>
 struct StoreRotated {
   static constexpr int kStrips = 2;
-  static constexpr bool is_for(int groups) { return groups <= kGroupsAtOnce; }
+  template <class W>
+  static constexpr bool is_for(int groups) {
+    return groups <= kGroupsAtOnce;
+  }
   T* qkv;
   std::int64_t stride;
   RopeAppend<T> append;
@@ -33,9 +36,10 @@ struct StoreRotated {
 void linear_rope_append(const TensorView& x, const PackedMatrix& w, const TensorView& qkv,
                         const TensorView& positions, const RopeView& rope, const TensorView& q,
                         std::span<const KvLanes> ranges, cudaStream_t stream) {
-  with_half(w.dtype, [&](auto t) {
-    using T = decltype(t);
-    run_linear<T>(x, w, w.rows / (2 * kTileRows),
+  with_weights(w.format, [&](auto weights) {
+    using W = decltype(weights);
+    using T = typename Weights<W>::Element;
+    run_linear<W>(x, w, w.rows / (2 * kTileRows),
                   StoreRotated<T>{static_cast<T*>(qkv.data), qkv.stride[0],
                                   rope_append_of<T>(positions, rope, q, ranges)},
                   stream);

@@ -8,7 +8,10 @@ namespace {
 template <class T>
 struct StoreSwiglu {
   static constexpr int kStrips = 2;
-  static constexpr bool is_for(int groups) { return groups <= kGroupsAtOnce; }
+  template <class W>
+  static constexpr bool is_for(int groups) {
+    return groups <= kGroupsAtOnce;
+  }
   T* gate_up;
   std::int64_t stride;
   T* out;
@@ -32,10 +35,11 @@ bool has_linear_swiglu(const PackedMatrix& w) { return w.rows % (2 * kTileRows) 
 
 void linear_swiglu(const TensorView& x, const PackedMatrix& w, const TensorView& gate_up,
                    const TensorView& out, cudaStream_t stream) {
-  with_half(w.dtype, [&](auto t) {
-    using T = decltype(t);
+  with_weights(w.format, [&](auto weights) {
+    using W = decltype(weights);
+    using T = typename Weights<W>::Element;
     const auto features = static_cast<int>(w.rows / 2);
-    run_linear<T>(x, w, features / kTileRows,
+    run_linear<W>(x, w, features / kTileRows,
                   StoreSwiglu<T>{static_cast<T*>(gate_up.data), gate_up.stride[0],
                                  static_cast<T*>(out.data), out.stride[0], features},
                   stream);

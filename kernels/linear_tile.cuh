@@ -2,8 +2,9 @@
 // rows come from and in what becomes of its sums.
 //
 // A block makes 16 columns of one strip of the matrix for all rows, or of two strips whose columns
-// belong together. Eight warps take every eighth tile of k, and their sums are added in order: the
-// bits of a sum depend neither on the number of rows nor on what is done with it.
+// belong together. Eight warps take every eighth unit of k, a tile or a group of codes, and their
+// sums are added in order: the bits of a sum depend neither on the number of rows nor on what is
+// done with it.
 #pragma once
 #include <algorithm>
 #include <iterator>
@@ -13,13 +14,11 @@
 #include "kernels/launch.cuh"
 #include "kernels/packing.cuh"
 #include "kernels/ptx.cuh"
+#include "kernels/weights.cuh"
 
 namespace triforce::kernels {
 
 constexpr int kLinearWarps = 8, kLinearThreads = kLinearWarps * 32;
-// Tiles of weights a warp has under way: 8 warps x 4 x 1 KiB, and two or more blocks on a
-// multiprocessor, cover the latency of an H200's memory.
-constexpr int kTilesAhead = 4;
 constexpr int kTokens = 8;  // columns of operand B
 // Kernels of up to so many groups of kTokens rows are apart; of more there are those of
 // kManyGroups.
@@ -28,8 +27,6 @@ constexpr int kManyGroups[] = {8, 10, 12, kMaxLinearRows / kTokens};
 // Groups whose operands, and whose sums of all warps, are held at a time.
 template <int kGroups>
 constexpr int kAtOnce = kGroups % 5 == 0 ? 5 : std::min(kGroups, kGroupsAtOnce);
-// Beside the sums of 128 rows there are registers for half of them, and products take longer.
-constexpr int tiles_ahead(int groups) { return groups > 12 ? kTilesAhead / 2 : kTilesAhead; }
 
 // Eight elements of x, of which the first `there` are there; zeros for the others.
 template <class T>
@@ -41,6 +38,19 @@ TF_DEVICE uint4 load_part(const T* x, int there) {
     std::uint16_t bits;
     memcpy(&bits, x + i, 2);
     words[i / 2] |= std::uint32_t{bits} << (16 * (i % 2));
+  }
+  return uint4{words[0], words[1], words[2], words[3]};
+}
+
+// The same with a loop, for kernels that have many places where rows may end.
+template <class T>
+TF_DEVICE uint4 load_part_in_turn(const T* x, int there) {
+  std::uint32_t words[4] = {0, 0, 0, 0};
+  TF_UNROLL_N(1)
+  for (int i = min(there, 8) - 1; i >= 0; --i) {  // the last goes up by 16 bits for each before it
+    TF_UNROLL
+    for (int w = 3; w > 0; --w) words[w] = words[w] << 16 | words[w - 1] >> 16;
+    words[0] = words[0] << 16 | *reinterpret_cast<const std::uint16_t*>(x + i);
   }
   return uint4{words[0], words[1], words[2], words[3]};
 }
@@ -83,6 +93,22 @@ class RowReader {
       }
       b[j] = kWhole || tile < whole_tiles ? *reinterpret_cast<const uint4*>(from)
                                           : load_part(from, cols - k);
+    }
+  }
+
+  // All groups' of a unit of several tiles, of which there are no more than kGroupsAtOnce groups.
+  template <bool kWhole, int kTiles>
+  TF_DEVICE void load_tiles(int unit, int pair, uint4 (&b)[kTiles][kGroups]) const {
+    const int k = unit * kTiles * kTileCols + pair * 8;
+    const bool is_whole = kWhole || unit < whole_tiles / kTiles;
+    TF_UNROLL
+    for (int t = 0; t < kTiles; ++t) {
+      TF_UNROLL
+      for (int j = 0; j < kGroups; ++j) {
+        const T* const from = row_[j] + k + t * kTileCols;
+        b[t][j] = is_whole ? *reinterpret_cast<const uint4*>(from)
+                           : load_part_in_turn(from, cols - k - t * kTileCols);
+      }
     }
   }
 
@@ -155,87 +181,117 @@ TF_DEVICE void add_warps(const float* partial, int first, int rows, int block,
   }
 }
 
-// The weights of one round of a warp: kTiles tiles of each strip, kLinearWarps apart in k.
-template <int kTiles, int kStrips>
+// The weights of one round of a warp: kUnits units of each strip, kLinearWarps apart in k.
+template <class W, int kUnits, int kStrips>
 struct Round {
-  uint4 a[kTiles][kStrips][2] = {};
+  using Of = Weights<W>;
+  typename Of::Unit held[kUnits][kStrips] = {};
 
-  // strip: from the lane's first operand on. kWhole: all tiles are there, and whole.
+  // kWhole: all units are there, and whole.
   template <bool kWhole>
-  TF_DEVICE void request(const uint4* const (&strip)[kStrips], int first, int k_tiles) {
+  TF_DEVICE void request(const typename Of::Strip (&strip)[kStrips], int first, int units) {
     TF_UNROLL
-    for (int i = 0; i < kTiles; ++i) {
-      const int tile = first + i * kLinearWarps;
-      if (!kWhole && tile >= k_tiles) break;
+    for (int i = 0; i < kUnits; ++i) {
+      const int unit = first + i * kLinearWarps;
+      if (!kWhole && unit >= units) break;
       TF_UNROLL
-      for (int s = 0; s < kStrips; ++s) {
-        a[i][s][0] = ptx::load_stream(strip[s] + std::int64_t{tile} * 64);
-        a[i][s][1] = ptx::load_stream(strip[s] + std::int64_t{tile} * 64 + 32);
-      }
+      for (int s = 0; s < kStrips; ++s) held[i][s] = strip[s].request(unit);
     }
   }
   template <bool kWhole, class T, int kGroups>
-  TF_DEVICE void multiply(const RowReader<T, kGroups>& rows, int first, int k_tiles, int pair,
+  TF_DEVICE void multiply(const RowReader<T, kGroups>& rows, int first, int units, int pair,
                           float (&sum)[kStrips][kGroups][4]) const {
     TF_UNROLL
-    for (int i = 0; i < kTiles; ++i) {
-      const int tile = first + i * kLinearWarps;
-      if (!kWhole && tile >= k_tiles) break;  // the same for all lanes
+    for (int i = 0; i < kUnits; ++i) {
+      const int unit = first + i * kLinearWarps;
+      if (!kWhole && unit >= units) break;  // the same for all lanes
+      multiply_unit<kWhole>(rows, i, unit, pair, sum);
+    }
+  }
+  // multiply() of a round that is whole. The place of each unit gets that of the next round, if
+  // there is one.
+  template <class T, int kGroups>
+  TF_DEVICE void multiply_and_request(const RowReader<T, kGroups>& rows,
+                                      const typename Of::Strip (&strip)[kStrips], int first,
+                                      int units, int pair, float (&sum)[kStrips][kGroups][4]) {
+    TF_UNROLL
+    for (int i = 0; i < kUnits; ++i) {
+      const int unit = first + i * kLinearWarps, next = unit + kUnits * kLinearWarps;
+      multiply_unit<true>(rows, i, unit, pair, sum);
+      if (next >= units) continue;
       TF_UNROLL
-      for (int group = 0; group < kGroups; group += kAtOnce<kGroups>) {
+      for (int s = 0; s < kStrips; ++s) held[i][s] = strip[s].request(next);
+    }
+  }
+
+ private:
+  template <bool kWhole, class T, int kGroups>
+  TF_DEVICE void multiply_unit(const RowReader<T, kGroups>& rows, int i, int unit, int pair,
+                               float (&sum)[kStrips][kGroups][4]) const {
+    TF_UNROLL
+    for (int group = 0; group < kGroups; group += kAtOnce<kGroups>) {
+      if constexpr (Of::kTiles == 1) {
         uint4 b[kAtOnce<kGroups>];
-        rows.template load<kWhole>(tile, pair, group, b);
-        TF_UNROLL
-        for (int s = 0; s < kStrips; ++s) {
-          const uint4 &lo = a[i][s][0], &hi = a[i][s][1];
-          const std::uint32_t a0[4] = {lo.x, lo.y, lo.z, lo.w};
-          const std::uint32_t a1[4] = {hi.x, hi.y, hi.z, hi.w};
-          TF_UNROLL
-          for (int j = 0; j < kAtOnce<kGroups>; ++j) {
-            const std::uint32_t b0[2] = {b[j].x, b[j].y}, b1[2] = {b[j].z, b[j].w};
-            ptx::mma<T>(sum[s][group + j], a0, b0);
-            ptx::mma<T>(sum[s][group + j], a1, b1);
-          }
-        }
+        rows.template load<kWhole>(unit, pair, group, b);
+        multiply_strips(b, i, group, sum);
+      } else {
+        uint4 b[Of::kTiles][kGroups];
+        rows.template load_tiles<kWhole>(unit, pair, b);
+        multiply_strips(b, i, group, sum);
       }
     }
   }
+  template <class B, int kGroups>
+  TF_DEVICE void multiply_strips(const B& b, int i, int group,
+                                 float (&sum)[kStrips][kGroups][4]) const {
+    TF_UNROLL
+    for (int s = 0; s < kStrips; ++s) held[i][s].multiply(b, &sum[s][group]);
+  }
 };
 
-// Epilogue::kStrips: strips of the matrix that a block takes; is_for(groups): whether it is
-// launched for so many groups of rows; strip(block, s): which strips; operator()(token, block,
-// column, sums): what becomes of the sums of one column of each.
-template <class T, class Epilogue, int kGroups>
+// Epilogue::kStrips: strips of the matrix that a block takes; is_for<W>(groups): whether it
+// is launched with weights of W for so many groups of rows; strip(block, s): which strips;
+// operator()(token, block, column, sums): what becomes of the sums of one column of each.
+template <class W, class Epilogue, int kGroups>
 __global__ void __launch_bounds__(kLinearThreads, kGroups > kGroupsAtOnce ? 1 : 2)
-    linear_kernel(Rows<T> x, const uint4* weights, int k_tiles, Bias bias, Epilogue epilogue) {
-  constexpr int kStrips = Epilogue::kStrips, kTiles = tiles_ahead(kGroups) / kStrips;
+    linear_kernel(Rows<typename Weights<W>::Element> x, const uint4* weights, int units, Bias bias,
+                  Epilogue epilogue) {
+  using Of = Weights<W>;
+  constexpr int kStrips = Epilogue::kStrips, kUnits = Of::units_ahead(kGroups, kStrips);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int block = static_cast<int>(blockIdx.x);
-  const uint4* strip[kStrips];
+  typename Of::Strip strip[kStrips];
   TF_UNROLL
   for (int s = 0; s < kStrips; ++s) {
-    strip[s] = weights + std::int64_t{epilogue.strip(block, s)} * k_tiles * 64 + lane;
+    strip[s] = Of::strip(weights, epilogue.strip(block, s), units, lane);
   }
-  Round<kTiles, kStrips> round;
-  round.template request<false>(strip, warp, k_tiles);
+  Round<W, kUnits, kStrips> round;
+  round.template request<false>(strip, warp, units);
   ptx::wait_for_earlier_grids();  // weights are older than any of them
   ptx::let_next_grid_start();
   TF_SHARED(float, partial);
-  const RowReader<T, kGroups> rows(x, lane / 4);
+  const RowReader<typename Of::Element, kGroups> rows(x, lane / 4);
   float sum[kStrips][kGroups][4] = {};
-  constexpr int kStep = kLinearWarps * kTiles, kLast = kLinearWarps * (kTiles - 1);
+  constexpr int kStep = kLinearWarps * kUnits, kLast = kLinearWarps * (kUnits - 1);
   int first = warp;
-  // Rounds that are whole, and followed by one that is: their loads are one block of code.
-  // Registers hold the weights of two rounds beside one group of rows, and not beside more.
-  TF_UNROLL_N((kGroups == 1 ? 2 : 1))
-  for (; first + kStep + kLast < rows.whole_tiles; first += kStep) {
-    round.template multiply<true>(rows, first, k_tiles, lane % 4, sum);
-    round.template request<true>(strip, first + kStep, k_tiles);
+  if constexpr (Of::kTiles == 1) {
+    // Rounds that are whole, and followed by one that is: their loads are one block of code.
+    // Registers hold the weights of two rounds beside one group of rows, and not beside more.
+    TF_UNROLL_N((kGroups == 1 ? 2 : 1))
+    for (; first + kStep + kLast < rows.whole_tiles; first += kStep) {
+      round.template multiply<true>(rows, first, units, lane % 4, sum);
+      round.template request<true>(strip, first + kStep, units);
+    }
+  } else {  // of which a warp has few
+    TF_UNROLL_N(1)
+    for (; first + kLast < rows.whole_tiles / Of::kTiles; first += kStep) {
+      round.multiply_and_request(rows, strip, first, units, lane % 4, sum);
+    }
   }
   TF_UNROLL_N(1)
-  for (; first < k_tiles; first += kStep) {
-    round.template multiply<false>(rows, first, k_tiles, lane % 4, sum);
-    round.template request<false>(strip, first + kStep, k_tiles);
+  for (; first < units; first += kStep) {
+    round.template multiply<false>(rows, first, units, lane % 4, sum);
+    round.template request<false>(strip, first + kStep, units);
   }
   float of_columns[kStrips];
   bias.load(epilogue, block, of_columns);
@@ -269,18 +325,21 @@ void with_groups(std::int64_t rows, const Body& body) {
   with_many_groups<0>(groups, body);
 }
 
-template <class T, class Epilogue>
+// x of at most Weights<W>::kMaxRows rows.
+template <class W, class Epilogue>
 void run_linear(const TensorView& x, const PackedMatrix& w, std::int64_t blocks,
                 const Epilogue& epilogue, cudaStream_t stream) {
+  using Of = Weights<W>;
+  using T = typename Of::Element;
   const Rows<T> rows{static_cast<const T*>(x.data), x.stride[0], static_cast<int>(x.shape[0]),
                      static_cast<int>(w.cols)};
   with_groups(rows.rows, [&](auto groups) {
-    if constexpr (Epilogue::is_for(groups)) {
+    if constexpr (Epilogue::template is_for<W>(groups) && groups * kTokens <= Of::kMaxRows) {
       constexpr std::size_t kPartial =
           sizeof(float) * Epilogue::kStrips * kLinearWarps * kSumsOf<groups>;
-      launch_early(linear_kernel<T, Epilogue, groups>, dims(blocks), dims(kLinearThreads), kPartial,
+      launch_early(linear_kernel<W, Epilogue, groups>, dims(blocks), dims(kLinearThreads), kPartial,
                    stream, rows, static_cast<const uint4*>(w.data),
-                   static_cast<int>(ceil_div(w.cols, kTileCols)),
+                   static_cast<int>(ceil_div(w.cols, Of::kTiles * kTileCols)),
                    Bias{w.bias, static_cast<int>(w.rows)}, epilogue);
     }
   });

@@ -84,6 +84,49 @@ TF_DEVICE std::uint32_t movmatrix(std::uint32_t value TF_SITE_PARAMETER) {
 #endif
 }
 
+// (a & b) | c and (a & ~b) | c, one instruction also where two of them are constants.
+TF_DEVICE std::uint32_t and_or(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+#ifdef TF_CUDA_EMULATED
+  return (a & b) | c;
+#else
+  std::uint32_t out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+  return out;
+#endif
+}
+TF_DEVICE std::uint32_t and_not_or(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+#ifdef TF_CUDA_EMULATED
+  return (a & ~b) | c;
+#else
+  std::uint32_t out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xba;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+  return out;
+#endif
+}
+
+// a * b + c of both elements of pairs of T, each rounded once.
+template <class T>
+TF_DEVICE std::uint32_t fma_pairs(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  constexpr bool kHalf = std::is_same_v<T, __half>;
+  static_assert(kHalf || std::is_same_v<T, __nv_bfloat16>);
+  std::uint32_t out;
+#ifdef TF_CUDA_EMULATED
+  std::conditional_t<kHalf, __half2, __nv_bfloat162> pairs[3];
+  memcpy(&pairs[0], &a, sizeof a);
+  memcpy(&pairs[1], &b, sizeof b);
+  memcpy(&pairs[2], &c, sizeof c);
+  pairs[0] = __hfma2(pairs[0], pairs[1], pairs[2]);
+  memcpy(&out, &pairs[0], sizeof out);
+#else
+  if constexpr (kHalf) {
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+  } else {
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+  }
+#endif
+  return out;
+}
+
 // 2^x to 2 units in the last place, 0 where that is below 2^-126. exp2f() has what is below too,
 // for three instructions more.
 TF_DEVICE float exp2(float x) {
@@ -187,6 +230,16 @@ TF_DEVICE uint4 load_stream(const uint4* from) {
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(from));
+  return v;
+#endif
+}
+// The same of 4 bytes.
+TF_DEVICE std::uint32_t load_stream(const std::uint32_t* from) {
+#ifdef TF_CUDA_EMULATED
+  return *from;
+#else
+  std::uint32_t v;
+  asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(from));
   return v;
 #endif
 }

@@ -175,7 +175,7 @@ dim3 grid_of(std::int64_t width, std::int64_t rows) {
 
 void embed(const TensorView& tokens, const PackedMatrix& table, const TensorView& out,
            cudaStream_t stream) {
-  with_half(table.dtype, [&](auto t) {
+  with_half(table.format.type, [&](auto t) {
     using T = decltype(t);
     in_parts(out.shape[0], [&](std::int64_t first, std::int64_t rows) {
       launch(embed_kernel<T>, grid_of(ceil_div(table.cols, 4), rows), dims(kThreads), 0, stream,

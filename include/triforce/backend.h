@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "triforce/quantisation.h"
 #include "triforce/random.h"
 #include "triforce/tensor.h"
 
@@ -45,10 +46,21 @@ struct Event {
 // A queue takes work. The copy queue runs beside the compute queue; only a Signal orders the two.
 enum class Queue : std::uint8_t { kCompute, kCopy };
 
+// How a matrix keeps its weights.
+struct WeightFormat {
+  // NOLINTNEXTLINE(google-explicit-constructor): a type stands for its format
+  constexpr WeightFormat(DType of = DType::kF32, Quantisation by = Quantisation::kNone)
+      : type(of), quantisation(by) {}
+  DType type;  // f32, f16 or bf16: what they are rounded to first, and are multiplied in
+  Quantisation quantisation;
+  bool is_quantised() const { return quantisation != Quantisation::kNone; }
+  bool operator==(const WeightFormat&) const = default;
+};
+
 // A weight matrix [rows, cols] in its backend's own layout; only that backend reads `storage`.
 struct Matrix {
   Buffer storage;
-  DType dtype = DType::kF32;
+  WeightFormat format = {};
   std::int64_t rows = 0, cols = 0;  // out features, in features
   Tensor bias = {};                 // [rows] f32; empty: none
 };
@@ -332,12 +344,13 @@ class Backend {
   virtual std::uint64_t begin_lease(const ScratchShape& shape);
   virtual void end_lease(std::uint64_t id) noexcept;
 
-  // An unset matrix of `dtype` (f32, f16 or bf16) for linear().
-  Matrix make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag);
+  // An unset matrix for linear().
+  Matrix make_matrix(std::int64_t rows, std::int64_t cols, WeightFormat format, MemTag tag);
   // Bytes of that matrix in this backend's layout, padding included.
-  std::int64_t matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const;
+  std::int64_t matrix_bytes(std::int64_t rows, std::int64_t cols, WeightFormat format) const;
   // Sets rows [row_begin, row_begin + src.shape[0]); src is [n, cols], f32/f16/bf16, in host memory
-  // or where ops expect tensors.
+  // or where ops expect tensors. Quantises them to the same scales and codes on every backend:
+  // groups of kWeightGroup from column 0 on, core/quantise.h.
   void set_rows(Matrix& m, std::int64_t row_begin, TensorView src);
   // Copies to ops' tensors, from host memory or from one of their own, and back to host memory;
   // converts f32/f16/bf16. Both of one shape and without gaps. The source may be reused when upload
@@ -348,8 +361,8 @@ class Backend {
   // first + out.numel() is at most 2^34; out has no gaps.
   void random_values(TensorView out, const DrawKey& key, std::int64_t first, double scale);
 
-  // out[T, cols] f32 = rows tokens[T] of the table, a matrix as those of linear(); its bias is not
-  // read.
+  // out[T, cols] f32 = rows tokens[T] of the table, a matrix as those of linear() that is not
+  // quantised; its bias is not read.
   void embed(TensorView tokens, const Matrix& table, TensorView out);
   // out[T, D] = x * rsqrt(mean(x^2) + eps) * w; x f32, w[D] f32, out an activation or f32. out may
   // be x.
@@ -358,7 +371,8 @@ class Backend {
   // x is an activation without gaps within a token; w[n, d] f32.
   void head_norm(TensorView x, TensorView w, float eps);
   // out[T, rows] (+)= x[T, cols] * w^T + w.bias; out is an activation, or f32, to which alone it
-  // adds. With kThroughput the bits of a row may depend on T; here and in attention() alone.
+  // adds. With kThroughput the bits of a row may depend on T; here and in attention() alone. Of
+  // quantised weights it multiplies the codes, sums each group, and then applies the scale.
   void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
               RowPath path = RowPath::kInvariant);
   // Reads qkv[S T, (H + 2 Hkv) d], T rows for each of the sequences, for the KV heads of their
@@ -491,7 +505,8 @@ class Backend {
   virtual std::size_t recorded_passes() const { return 0; }
 
  protected:
-  virtual std::int64_t do_matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const = 0;
+  virtual std::int64_t do_matrix_bytes(std::int64_t rows, std::int64_t cols,
+                                       WeightFormat format) const = 0;
   virtual void do_set_rows(Matrix& m, std::int64_t row_begin, TensorView src) = 0;
   virtual void do_upload(TensorView dst, TensorView src) = 0;
   virtual void do_download(TensorView host_dst, TensorView src) = 0;

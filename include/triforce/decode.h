@@ -73,6 +73,8 @@ struct SpeculationOptions {
   Lookup lookup;
   RebuildPolicy rebuild;
   Selection selection = Selection::kMeanKey;
+  // Of the weights that passes of the target over small caches multiply with.
+  Quantisation draft_weights = Quantisation::kNone;
   SamplingParams sampling;
   Acceptance acceptance = Acceptance::kSpeculative;
   Correction inner_correction = Correction::kResidual;

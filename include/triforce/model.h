@@ -17,6 +17,10 @@ class PassParts;  // model/pass_parts.h
 
 enum class Logits : std::uint8_t { kNone, kLast, kAll };
 
+// What a pass multiplies with: the model's own matrices, or ModelWeights::drafts, of which it has
+// some then.
+enum class Precision : std::uint8_t { kOwn, kDraft };
+
 // How many tokens LlamaModel::prefill() takes, where that is more than max_rows, and whether their
 // residual stream lies in memory that is lent for each such pass.
 struct PromptBlock {
@@ -73,12 +77,12 @@ class LlamaModel {
   // the parts with kLast. The caches are of one kind and divide their KV heads alike. Of a pass of
   // several parts kInvariant is asked.
   TensorView forward(std::span<const PassPart> parts, Logits want,
-                     RowPath path = RowPath::kInvariant);
+                     RowPath path = RowPath::kInvariant, Precision precision = Precision::kOwn);
 
   // Runs forward() without observers, and takes it back, until its backend has recorded the pass:
   // until then one of so many rows over these caches takes longer. Nothing where there is nothing
   // to record. The caches hold what they held; rows that they may append next are overwritten.
-  void record_pass(std::span<const PassPart> parts, Logits want);
+  void record_pass(std::span<const PassPart> parts, Logits want, Precision precision);
 
   // Appends up to max_block() tokens in one pass whose layers take them in tiles of max_rows():
   // what a layer's keys and values need of memory or bus, they need once. on_tile(done, total) is
@@ -121,11 +125,18 @@ class LlamaModel {
   };
   Tile tile_of(std::int64_t n, int index) const;
   // Of a pass over these parts that nothing observes; nullopt: no such pass is recorded.
-  std::optional<Backend::PassKey> key_of(std::span<const PassPart> parts, Logits want) const;
-  void begin(std::span<const PassPart> parts, RowPath path);
+  std::optional<Backend::PassKey> key_of(std::span<const PassPart> parts, Logits want,
+                                         Precision precision) const;
+  void begin(std::span<const PassPart> parts, RowPath path, Precision precision);
   bool enqueue(std::int64_t logits, const OnTile& on_tile);  // logits: rows of them
   void attend(int l, const Tile& tile, std::int64_t needed);
-  void feed_forward(const LayerWeights& w, TensorView x);
+  void feed_forward(int l, TensorView x);
+  // Of the pass in progress.
+  bool drafts() const { return precision_ == Precision::kDraft; }
+  const LayerMatrices& matrices(int l) const {
+    const auto i = static_cast<std::size_t>(l);
+    return drafts() ? weights_.drafts->layers[i] : weights_.layers[i];
+  }
   void add_product(TensorView in, const Matrix& w, TensorView x);
 
   Backend& b_;
@@ -137,7 +148,8 @@ class LlamaModel {
   RopeTable rope_;
   std::unique_ptr<PassParts> parts_;  // of the pass in progress
   TensorView lent_;
-  RowPath path_ = RowPath::kInvariant;  // of the pass in progress
+  RowPath path_ = RowPath::kInvariant;  // of the pass in progress, as is the next
+  Precision precision_ = Precision::kOwn;
   Tensor x_, h_, qkv_, q_, attn_, gate_up_, ffn_, products_, logits_;
   Lease lease_;
 };

@@ -60,7 +60,8 @@ class ModelScorer : public Scorer {
  public:
   // All outlive the scorer.
   ModelScorer(Backend& backend, LlamaModel& model, std::vector<LaneCache> lanes,
-              const SamplingParams& sampling, PhaseTimer& timer, Phase pass_phase);
+              const SamplingParams& sampling, PhaseTimer& timer, Phase pass_phase,
+              Precision precision = Precision::kOwn);
   int lanes() const override { return static_cast<int>(lanes_.size()); }
   std::int64_t length(int lane) const override { return cache(lane).length(); }
   void feed(std::span<const LaneFeed> feeds) override;
@@ -82,6 +83,7 @@ class ModelScorer : public Scorer {
   SamplingParams sampling_;
   PhaseTimer& timer_;
   Phase pass_phase_;
+  Precision precision_;
 };
 
 // Keeps a lane of a scorer in step with a token sequence; what does not match is fed again.

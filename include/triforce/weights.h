@@ -12,14 +12,23 @@
 namespace triforce {
 
 // H, Hkv and F are those of the shard: LocalShape.
-struct LayerWeights {
+struct LayerMatrices {
+  Matrix qkv;      // [(H + 2 Hkv) d, D]: q rows, k rows, v rows; with a bias of Qwen2's
+  Matrix out;      // [D, H d]
+  Matrix gate_up;  // [2 F, D]: gate rows, up rows
+  Matrix down;     // [D, F]
+};
+struct LayerWeights : LayerMatrices {
   Tensor attn_norm;   // [D] f32
-  Matrix qkv;         // [(H + 2 Hkv) d, D]: q rows, k rows, v rows; with a bias of Qwen2's
   Tensor head_norms;  // [(H + Hkv) d] f32, each head's own of q and k; empty: none
-  Matrix out;         // [D, H d]
   Tensor ffn_norm;    // [D] f32
-  Matrix gate_up;     // [2 F, D]: gate rows, up rows
-  Matrix down;        // [D, F]
+};
+// Quantised copies of a model's matrices for passes that draft (Precision::kDraft). Norms and the
+// embedding are the model's own.
+struct DraftMatrices {
+  Quantisation quantisation = Quantisation::kNone;  // of the layers; that of the head is of_head()
+  std::vector<LayerMatrices> layers;
+  Matrix head;  // [V, D]
 };
 
 // cos and sin, [positions, d / 2] f32, of angle position * inv_freq, scaled as the published code
@@ -48,8 +57,9 @@ struct ModelWeights {
   MemTag tag = MemTag::kTargetWeights;
   Matrix embed;  // [V, D]
   std::vector<LayerWeights> layers;
-  Tensor final_norm;              // [D] f32
-  std::optional<Matrix> lm_head;  // [V, D]; nothing: the embedding is tied to it
+  Tensor final_norm;                    // [D] f32
+  std::optional<Matrix> lm_head;        // [V, D]; nothing: the embedding is tied to it
+  std::optional<DraftMatrices> drafts;  // nothing: no copies
   const Matrix& head() const { return lm_head ? *lm_head : embed; }
   bool random = false;  // labelled in every output
   std::uint64_t random_seed = 0;
@@ -64,17 +74,17 @@ struct ModelWeights {
 };
 
 // Reads the shard's rows and columns and converts them to `dtype`. `config` is the checkpoint's,
-// but for its name, RoPE scaling and vocabulary. Throws Error(kBadInput) from Checkpoint,
-// Error(kResources).
+// but for its name, RoPE scaling and vocabulary. `drafts` says how copies for drafts are quantised;
+// kNone: there are none. Throws Error(kBadInput) from Checkpoint, Error(kResources).
 ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, const ModelConfig& config,
                           DType dtype, MemTag tag, const LoadProgress& progress,
-                          const Shard& shard = {});
+                          const Shard& shard = {}, Quantisation drafts = Quantisation::kNone);
 // Bell-shaped weights (a sum of four uniforms) of standard deviation 1.28 / sqrt(inputs), that is
 // 0.02 at 4,096 inputs, so that logits spread alike at every width; norms 1. A pure function of
 // (config, seed); dtype only rounds, and a shard is a part of the whole.
 ModelWeights random_weights(Backend& backend, const ModelConfig& config, DType dtype,
                             std::uint64_t seed, MemTag tag, const LoadProgress& progress,
-                            const Shard& shard = {});
+                            const Shard& shard = {}, Quantisation drafts = Quantisation::kNone);
 // Bytes tagged kWorkspace that random_weights() takes and gives back.
 std::int64_t random_weights_workspace(const ModelConfig& config);
 

@@ -248,22 +248,27 @@ void expect_transfer(const char* op, const TensorView& dst, const TensorView& sr
            "{}: {} to {}", op, to_string(src.dtype), to_string(dst.dtype));
 }
 
-void expect_matrix(std::int64_t rows, std::int64_t cols, DType dtype, unsigned types) {
-  TF_CHECK(rows > 0 && cols > 0 && (bit(dtype) & types) != 0, "matrix [{}, {}] of {}, expected {}",
-           rows, cols, to_string(dtype), types_text(types));
+void expect_matrix(std::int64_t rows, std::int64_t cols, WeightFormat format, unsigned types) {
+  TF_CHECK(rows > 0 && cols > 0 && (bit(format.type) & types) != 0,
+           "matrix [{}, {}] of {}, expected {}", rows, cols, to_string(format.type),
+           types_text(types));
 }
 
 }  // namespace
 
-Matrix Backend::make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) {
-  expect_matrix(rows, cols, dtype, stored(traits_));
-  return {
-      Buffer(allocator(), do_matrix_bytes(rows, cols, dtype), place(), tag), dtype, rows, cols, {}};
+Matrix Backend::make_matrix(std::int64_t rows, std::int64_t cols, WeightFormat format, MemTag tag) {
+  expect_matrix(rows, cols, format, stored(traits_));
+  return {Buffer(allocator(), do_matrix_bytes(rows, cols, format), place(), tag),
+          format,
+          rows,
+          cols,
+          {}};
 }
 
-std::int64_t Backend::matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const {
-  expect_matrix(rows, cols, dtype, kFloats);
-  return do_matrix_bytes(rows, cols, dtype);
+std::int64_t Backend::matrix_bytes(std::int64_t rows, std::int64_t cols,
+                                   WeightFormat format) const {
+  expect_matrix(rows, cols, format, kFloats);
+  return do_matrix_bytes(rows, cols, format);
 }
 
 void Backend::set_rows(Matrix& m, std::int64_t row_begin, TensorView src) {
@@ -292,7 +297,9 @@ void Backend::random_values(TensorView out, const DrawKey& key, std::int64_t fir
 }
 
 void Backend::embed(TensorView tokens, const Matrix& table, TensorView out) {
-  expect_matrix(table.rows, table.cols, table.dtype, stored(traits_));
+  expect_matrix(table.rows, table.cols, table.format, stored(traits_));
+  TF_CHECK(!table.format.is_quantised(), "embed: a table of {}",
+           to_string(table.format.quantisation));
   expect("embed: out", out, kF32, {out.shape[0], table.cols});
   expect("embed: tokens", tokens, kI32, {out.shape[0]}, Gaps::kNone);
   if (place() == Place::kHost) expect_ids("embed: token", tokens, table.rows);

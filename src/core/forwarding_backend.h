@@ -43,8 +43,9 @@ class ForwardingBackend : public Backend {
   std::size_t recorded_passes() const override { return to_.recorded_passes(); }
 
  protected:
-  std::int64_t do_matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const override {
-    return to_.matrix_bytes(rows, cols, dtype);
+  std::int64_t do_matrix_bytes(std::int64_t rows, std::int64_t cols,
+                               WeightFormat format) const override {
+    return to_.matrix_bytes(rows, cols, format);
   }
   void do_set_rows(Matrix& m, std::int64_t row_begin, TensorView src) override {
     to_.set_rows(m, row_begin, src);

@@ -60,8 +60,9 @@ class CpuBackend final : public HostBackend {
   }
 
  protected:
-  std::int64_t do_matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const override {
-    return cpu::packed_bytes(rows, cols, dtype);
+  std::int64_t do_matrix_bytes(std::int64_t rows, std::int64_t cols,
+                               WeightFormat format) const override {
+    return cpu::packed_bytes(rows, cols, format);
   }
   void do_set_rows(Matrix& m, std::int64_t row_begin, TensorView src) override {
     cpu::pack_rows(workers_, m, row_begin, src);

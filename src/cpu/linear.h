@@ -9,7 +9,7 @@
 namespace triforce::cpu {
 
 // Bytes of a matrix in panels (linear_kernels.h says how), padding included.
-std::int64_t packed_bytes(std::int64_t rows, std::int64_t cols, DType dtype);
+std::int64_t packed_bytes(std::int64_t rows, std::int64_t cols, WeightFormat format);
 
 // Backend::set_rows on a matrix of packed_bytes() zero-filled bytes.
 void pack_rows(const Workers& workers, Matrix& m, std::int64_t row_begin, TensorView src);

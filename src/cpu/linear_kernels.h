@@ -2,7 +2,8 @@
 //
 // A panel holds 64 consecutive rows (output features) of a weight matrix, depth outermost:
 //   f32, f16: [K padded to 16][64]              bf16: [K padded to 32, by pairs][64][2]
-// which are oneDNN's BA16a64b and BA16a64b2a, so that its GEMM reads the same memory. Every output
+// which are oneDNN's BA16a64b and BA16a64b2a, so that its GEMM reads the same memory. Quantised
+// weights lie as quantised_panel.h says. Every output
 // element has one accumulator that takes its products in rising k: its bits depend neither on the
 // other rows of a call nor on the thread that computes it.
 #pragma once
@@ -50,8 +51,14 @@ struct TileSet {
 using Widen = void (*)(const std::byte* w, std::int64_t rows, std::int64_t width, float* out,
                        std::int64_t stride);
 
+// Of quantised weights.
+struct CodeTiles {
+  TileSet int8, int4;
+};
+
 struct LinearKernels {
   TileSet f32, f16, bf16;
+  CodeTiles codes, codes_bf16;  // those of f32 and f16 weights, and those of bf16 weights
   // The scalar level has none, for it multiplies panels alone.
   Widen widen_f32 = nullptr, widen_f16 = nullptr, widen_bf16 = nullptr;
   // n values to bf16 (nearest even), and the same kept as f32.

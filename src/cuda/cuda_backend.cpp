@@ -166,8 +166,8 @@ class CudaBackend final : public Backend, public DeviceQueue {
 
  protected:
   std::int64_t do_matrix_bytes(std::int64_t rows, std::int64_t cols,
-                               DType /*dtype*/) const override {
-    return kernels::packed_bytes(rows, cols);
+                               WeightFormat format) const override {
+    return kernels::packed_bytes(rows, cols, format);
   }
   void do_set_rows(Matrix& m, std::int64_t row_begin, TensorView src) override {
     weights_written_ = true;
@@ -391,7 +391,7 @@ void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool 
     steps_.linear(x, w, out, accumulate, compute_.get());
     return;
   }
-  if (path == RowPath::kInvariant || !gemm_) {
+  if (path == RowPath::kInvariant || !gemm_ || w.format.is_quantised()) {
     for (std::int64_t begin = 0; begin < x.shape[0]; begin += kernels::kMaxLinearRows) {
       const std::int64_t rows = std::min(kernels::kMaxLinearRows, x.shape[0] - begin);
       kernels::linear(x.rows(begin, rows), kernels::packed(w), out.rows(begin, rows), accumulate,
@@ -406,7 +406,7 @@ void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool 
   const std::int64_t max_rows = unpacked_rows(w.cols);
   for (std::int64_t begin = 0; begin < w.rows; begin += max_rows) {
     const std::int64_t rows = std::min(max_rows, w.rows - begin);
-    const TensorView part = make_view(scratch().data(), w.dtype, {rows, w.cols});
+    const TensorView part = make_view(scratch().data(), w.format.type, {rows, w.cols});
     need(part.bytes());
     kernels::unpack_rows(w, begin, part, stream());
     gemm_->run(x, part, out.slice(1, begin, rows), accumulate, stream());

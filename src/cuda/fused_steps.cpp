@@ -93,11 +93,12 @@ void FusedSteps::finish_after(const std::function<void()>& body, cudaStream_t st
 void FusedSteps::linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
                         cudaStream_t stream) {
   finish(stream);
-  if (accumulate) {
-    kernels::linear(x, kernels::packed(w), out, true, stream);
+  const kernels::PackedMatrix packed = kernels::packed(w);
+  if (accumulate || x.shape[0] > kernels::max_fused_rows(packed)) {
+    kernels::linear(x, packed, out, accumulate, stream);
     return;
   }
-  product_ = {x, kernels::packed(w), out};
+  product_ = {x, packed, out};
 }
 
 void FusedSteps::swiglu(TensorView gate_up, TensorView out, cudaStream_t stream) {

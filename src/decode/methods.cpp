@@ -21,6 +21,10 @@ const SpeculationOptions& checked(const SpeculationOptions& options,
                                   std::span<const Method> methods, const Context& context,
                                   const ModelWeights* draft) {
   check_options(options, methods);
+  const auto& copies = context.weights().drafts;
+  TF_CHECK(options.draft_weights == Quantisation::kNone ||
+               (copies && copies->quantisation == options.draft_weights),
+           "no copies of {}", to_string(options.draft_weights));
   check_drafter(context.weights().config, draft == nullptr ? nullptr : &draft->config, options,
                 methods);
   return options;

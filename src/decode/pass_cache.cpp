@@ -80,7 +80,7 @@ std::unique_ptr<Proposer> PassCache::proposer(const MethodSpec& method, const Dr
 std::unique_ptr<Scorer> PassCache::scorer(const MethodSpec& method, int i,
                                           std::span<LayerObserver* const> observers) {
   return std::make_unique<ModelScorer>(s_.context.backend(), s_.model, lane_caches(observers),
-                                       s_.options.sampling, s_.timer, method.phase(i));
+                                       s_.options.sampling, s_.timer, method.phase(i), precision());
 }
 
 void PassCache::run(std::span<const Token> tokens) {
@@ -92,7 +92,7 @@ void PassCache::run(std::span<const Token> tokens) {
                                       static_cast<std::size_t>(pass.rows)),
                        &cache(pass.first_lane + l)});
     }
-    s_.model.forward(parts, Logits::kAll);
+    s_.model.forward(parts, Logits::kAll, RowPath::kInvariant, precision());
   };
   for_each_lane_pass(lanes(), std::ssize(tokens), s_.model.max_logits(), cache(0).max_append(),
                      run);

@@ -79,6 +79,9 @@ class PassRunner {
   virtual const RetrievalCache* selected(int /*lane*/) const { return nullptr; }
 
  protected:
+  Precision precision() const {
+    return drafts_by_copies(s_.pass, s_.options) ? Precision::kDraft : Precision::kOwn;
+  }
   PassSetup s_;
 };
 

@@ -7,20 +7,29 @@
 namespace triforce {
 namespace {
 
+// Bytes of the matrices of one layer and of one table of the vocabulary, as the backend stores
+// them, padding included.
+struct MatrixBytes {
+  std::int64_t layer, table;
+};
+MatrixBytes matrix_bytes(const ModelConfig& c, const Shard& shard, WeightFormat format,
+                         const Backend& backend) {
+  const LocalShape s = local_shape(c, shard);
+  const auto matrix = [&](std::int64_t rows, std::int64_t cols) {
+    return backend.matrix_bytes(rows, cols, format);
+  };
+  return {matrix(s.qkv_width(), c.hidden) + matrix(c.hidden, s.query_width()) +
+              matrix(2 * s.intermediate, c.hidden) + matrix(c.hidden, s.intermediate),
+          matrix(c.vocab, c.hidden)};
+}
+
 // Bytes of all weights as the backend stores them: ModelConfig::weight_bytes() and its padding.
 std::int64_t stored_weight_bytes(const ModelConfig& c, const Shard& shard, const PlanInput& in) {
   if (in.backend == nullptr) return weight_bytes(c, shard, in.dtype);
-  const LocalShape s = local_shape(c, shard);
-  const auto matrix = [&](std::int64_t rows, std::int64_t cols) {
-    return in.backend->matrix_bytes(rows, cols, in.dtype);
-  };
-  const std::int64_t layer = matrix(s.qkv_width(), c.hidden) + matrix(c.hidden, s.query_width()) +
-                             matrix(2 * s.intermediate, c.hidden) +
-                             matrix(c.hidden, s.intermediate);
+  const auto [layer, table] = matrix_bytes(c, shard, in.dtype, *in.backend);
   const std::int64_t vectors = (2 * std::int64_t{c.layers} + 1) * c.hidden +
                                c.layers * c.head_vectors() / shard.size + c.head_biases();
-  return c.layers * layer + (c.tied_embeddings ? 1 : 2) * matrix(c.vocab, c.hidden) +
-         vectors * size_of(DType::kF32);
+  return c.layers * layer + (c.tied_embeddings ? 1 : 2) * table + vectors * size_of(DType::kF32);
 }
 
 // Weights a pass reads: all but the embedding table, of which it reads one row a token. That of a
@@ -28,6 +37,41 @@ std::int64_t stored_weight_bytes(const ModelConfig& c, const Shard& shard, const
 std::int64_t read_weight_bytes(const ModelConfig& c, const Shard& shard, DType dtype) {
   const std::int64_t table = c.tied_embeddings ? 0 : c.vocab * c.hidden * size_of(dtype);
   return weight_bytes(c, shard, dtype) - table;
+}
+
+// Weights of matrices that a pass reads.
+std::int64_t read_matrix_weights(const ModelConfig& c, const Shard& shard) {
+  const std::int64_t all =
+      (weight_bytes(c, shard, DType::kF32) - weight_bytes(c, shard, DType::kF16)) /
+      (size_of(DType::kF32) - size_of(DType::kF16));
+  return all - (c.tied_embeddings ? 0 : c.vocab * c.hidden);
+}
+
+// Quantised copies (DraftMatrices), in whole groups.
+std::int64_t draft_bytes(const ModelConfig& c, const Shard& shard, WeightFormat format) {
+  const std::int64_t head = c.vocab * c.hidden;
+  return quantised_bytes(read_matrix_weights(c, shard) - head, format.quantisation) +
+         quantised_bytes(head, of_head(format.quantisation));
+}
+
+// What a pass that drafts reads of those copies instead.
+std::int64_t read_draft_bytes(const ModelConfig& c, const Shard& shard, WeightFormat format) {
+  return read_weight_bytes(c, shard, format.type) -
+         read_matrix_weights(c, shard) * size_of(format.type) + draft_bytes(c, shard, format);
+}
+
+// Bytes of those copies as the backend stores them, with their biases.
+std::int64_t stored_draft_bytes(const ModelConfig& c, const Shard& shard, WeightFormat format,
+                                const Backend* backend) {
+  const std::int64_t biases =
+      c.head_biases() + (c.has_qkv_bias() ? c.layers * local_shape(c, shard).qkv_width() : 0);
+  std::int64_t bytes = biases * size_of(DType::kF32);
+  if (backend == nullptr) {
+    return bytes + draft_bytes(c, shard, format);
+  }
+  const WeightFormat head(format.type, of_head(format.quantisation));
+  return bytes + c.layers * matrix_bytes(c, shard, format, *backend).layer +
+         matrix_bytes(c, shard, head, *backend).table;
 }
 
 std::int64_t rope_bytes(const ModelConfig& c, std::int64_t positions) {
@@ -84,10 +128,13 @@ void PlanSums::lease_passes(const LocalShape& s, std::int64_t rows, std::int64_t
 
 void PlanSums::add_pass(Pass pass, std::int64_t max_tokens) {
   const Net net = spec_of(pass).net;
-  plan_.passes[pass] = {.weights = read_weight_bytes(config(net), shard_of(net), in_.dtype),
-                        .kv_per_token = kv_bytes_of_layer(pass) * config(net).layers,
-                        .max_tokens = max_tokens,
-                        .lanes = in_.run.lanes};
+  const bool quantised = drafts_by_copies(pass, in_.options);
+  plan_.passes[pass] = {
+      .weights = quantised ? read_draft_bytes(config(net), shard_of(net), draft_format())
+                           : read_weight_bytes(config(net), shard_of(net), in_.dtype),
+      .kv_per_token = kv_bytes_of_layer(pass) * config(net).layers,
+      .max_tokens = max_tokens,
+      .lanes = in_.run.lanes};
 }
 
 void PlanSums::add_model(Net net, MemTag weights, std::int64_t positions, std::int64_t rows,
@@ -124,6 +171,9 @@ void PlanSums::add_context() {
   add_full_cache(context_.capacity, context_.append);
   add_model(Net::kTarget, MemTag::kTargetWeights, context_.capacity, context_.rows,
             shape_.exact_rows, block_of(shape_, context_, t.hidden));
+  if (draft_format().is_quantised()) {
+    add(MemTag::kTargetWeights, stored_draft_bytes(t, in_.shard, draft_format(), in_.backend));
+  }
   lease(exact_shape(shape_, target_));
   add_of_lanes(MemTag::kActivations,  // the last queries
                t.layers * target_.query_width() * size_of(activation_));

@@ -58,6 +58,7 @@ class PlanSums {
   int dense_layers(Pass pass) const {
     return spec_of(pass).net == Net::kDrafter ? 0 : in_.options.dense_layers;
   }
+  WeightFormat draft_format() const { return {in_.dtype, in_.options.draft_weights}; }
   void add_pass(Pass pass, std::int64_t max_tokens);
   void add_model(Net net, MemTag weights, std::int64_t positions, std::int64_t rows,
                  std::int64_t logits, const PromptBlock& block = {});

@@ -48,9 +48,9 @@ using RetrievalLanes = std::vector<std::unique_ptr<RetrievalLane>>;
 class UnverifiedScorer final : public ModelScorer {
  public:
   UnverifiedScorer(const PassSetup& s, const RetrievalLanes& lanes, std::vector<LaneCache> caches,
-                   Phase phase)
+                   Phase phase, Precision precision)
       : ModelScorer(s.context.backend(), s.model, std::move(caches), s.options.sampling, s.timer,
-                    phase),
+                    phase, precision),
         lanes_(lanes) {}
   void commit(int lane, std::int64_t length) override {
     lanes_[static_cast<std::size_t>(lane)]->cache.hand_over(length);
@@ -88,7 +88,8 @@ class RetrievalPass final : public PassCache {
   std::unique_ptr<Scorer> scorer(const MethodSpec& method, int i,
                                  std::span<LayerObserver* const> observers) override {
     if (method.is_lossless()) return PassCache::scorer(method, i, observers);
-    return std::make_unique<UnverifiedScorer>(s_, lanes_, lane_caches(observers), method.phase(i));
+    return std::make_unique<UnverifiedScorer>(s_, lanes_, lane_caches(observers), method.phase(i),
+                                              precision());
   }
   LayerObserver* full_observer(int lane) override { return &lane_at(lane).observer; }
   void report_round(int lane, std::int64_t accepted, std::int64_t tested) override {

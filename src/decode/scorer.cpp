@@ -47,14 +47,16 @@ void for_each_run(const LaneFeed& feed, std::int64_t begin, std::int64_t count, 
 }  // namespace
 
 ModelScorer::ModelScorer(Backend& backend, LlamaModel& model, std::vector<LaneCache> lanes,
-                         const SamplingParams& sampling, PhaseTimer& timer, Phase pass_phase)
+                         const SamplingParams& sampling, PhaseTimer& timer, Phase pass_phase,
+                         Precision precision)
     : backend_(backend),
       model_(model),
       lanes_(std::move(lanes)),
       of_lanes_(lanes_.size()),
       sampling_(sampling),
       timer_(timer),
-      pass_phase_(pass_phase) {
+      pass_phase_(pass_phase),
+      precision_(precision) {
   TF_CHECK(!lanes_.empty());
   for (std::size_t l = 0; l < lanes_.size(); ++l) of_lanes_[l].lane = static_cast<int>(l);
   parts_.reserve(lanes_.size());
@@ -90,7 +92,8 @@ void ModelScorer::feed(std::span<const LaneFeed> feeds) {
       probs = std::max(probs, share.probs);
     }
     if (tokens == 0) return;
-    const TensorView logits = model_.forward(parts_, want_of(probs));
+    const TensorView logits =
+        model_.forward(parts_, want_of(probs), RowPath::kInvariant, precision_);
     if (probs == 0) return;
     const PhaseTimer::Scope sampling(timer_, Phase::kSampling);
     const std::int64_t each = logits.shape[0] / pass.lanes;
@@ -121,7 +124,7 @@ void ModelScorer::record_passes(std::int64_t tokens, std::int64_t probs, std::in
     for (int l = 0; l < pass.lanes; ++l) {
       parts_.push_back({share.tokens, &cache(pass.first_lane + l), nullptr, parents});
     }
-    model_.record_pass(parts_, want_of(share.probs));
+    model_.record_pass(parts_, want_of(share.probs), precision_);
   };
   for_each_lane_pass(lanes(), tokens, model_.max_logits(), cache(0).max_append(), record);
 }

@@ -82,6 +82,7 @@ void check_looked_up(const SpeculationOptions& o, std::span<const Method> method
   }
 }
 
+bool drafts_by_target(const MethodSpec& m) { return m.has_budget(); }
 bool proposes_by_selection(const MethodSpec& m) { return spec_of(m.proposer()).selects; }
 
 // What nothing verifies has no verification to select by.
@@ -253,11 +254,23 @@ void check_shape(const RunShape& run) {
   check_range("batch", run.lanes, 1, static_cast<std::int64_t>(kMaxSequences));
 }
 
+namespace {
+
+void check_draft_weights(const SpeculationOptions& o, std::span<const Method> methods) {
+  if (o.draft_weights == Quantisation::kNone) return;
+  if (any_method(methods, &MethodSpec::has_budget)) return;
+  throw_usage("--draft-weights {}: expected a method whose drafts are of the target ({})",
+              to_string(o.draft_weights), method_names(drafts_by_target));
+}
+
+}  // namespace
+
 void check_options(const SpeculationOptions& o, std::span<const Method> methods) {
   check_range("gamma", o.gamma, 1, kMaxGamma);
   check_range("inner-gamma", o.inner_gamma, 1, kMaxGamma);
   if (o.measure_recovery) check_recovery(methods);
   check_looked_up(o, methods);
+  check_draft_weights(o, methods);
   if (!any_method(methods, &MethodSpec::selects)) return;
   check_range("chunk-size", o.chunk_size, 1, kMaxChunk);
   if (o.selection == Selection::kH2O && o.budget < 2 * o.chunk_size) {

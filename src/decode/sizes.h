@@ -62,4 +62,11 @@ void check_target(const ModelConfig& target, const SpeculationOptions& options,
 void check_drafter(const ModelConfig& target, const ModelConfig* draft,
                    const SpeculationOptions& options, std::span<const Method> methods);
 
+// Whether a pass multiplies with the target's copies for drafts (DraftMatrices): all of the target
+// but the one that has the last word.
+constexpr bool drafts_by_copies(Pass pass, const SpeculationOptions& options) {
+  return options.draft_weights != Quantisation::kNone && spec_of(pass).net == Net::kTarget &&
+         pass != kFullPass;
+}
+
 }  // namespace triforce

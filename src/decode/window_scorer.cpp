@@ -75,7 +75,7 @@ void WindowScorer::record_passes(std::int64_t /*tokens*/, std::int64_t /*probs*/
     const auto record = [&](std::size_t rows, Logits want) {
       if (throughput_path(static_cast<std::int64_t>(rows)) != RowPath::kInvariant) return;
       const PassPart part{std::span(any).first(rows), lane.cache};
-      model_.record_pass(std::span(&part, 1), want);
+      model_.record_pass(std::span(&part, 1), want, Precision::kOwn);
     };
     const std::size_t longest = std::min(window_, max_tokens_);
     const auto held = static_cast<std::size_t>(lane.tokens.length());

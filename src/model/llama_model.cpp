@@ -1,3 +1,4 @@
+// Tests: tests/model/llama_model_test.cpp, tests/model/cache_equality_test.cpp
 #include <algorithm>
 #include <optional>
 
@@ -93,8 +94,10 @@ LlamaModel::Tile LlamaModel::tile_of(std::int64_t n, int index) const {
   return {index, first, rows, first + rows == n};
 }
 
-void LlamaModel::begin(std::span<const PassPart> parts, RowPath path) {
+void LlamaModel::begin(std::span<const PassPart> parts, RowPath path, Precision precision) {
   path_ = path;
+  precision_ = precision;
+  TF_CHECK(precision == Precision::kOwn || weights_.drafts, "no matrices for drafts");
   const std::int64_t n = PassParts::rows_of(parts), width = weights_.config.hidden;
   stream_ = n <= x_.view().shape[0] ? x_.view() : lent_;
   TF_CHECK(n <= stream_.shape[0], "the residual stream of {} rows: memory for {}", n,
@@ -113,7 +116,8 @@ void LlamaModel::begin(std::span<const PassPart> parts, RowPath path) {
   parts_->begin(parts, path);
 }
 
-TensorView LlamaModel::forward(std::span<const PassPart> parts, Logits want, RowPath path) {
+TensorView LlamaModel::forward(std::span<const PassPart> parts, Logits want, RowPath path,
+                               Precision precision) {
   const std::int64_t n = PassParts::rows_of(parts);
   // A prompt's logits are never computed but for the row that is sampled.
   const std::int64_t logits = want == Logits::kAll    ? n
@@ -121,18 +125,18 @@ TensorView LlamaModel::forward(std::span<const PassPart> parts, Logits want, Row
                                                       : 0;
   TF_CHECK(n <= max_rows_, "pass of {} rows, at most {}", n, max_rows_);
   TF_CHECK(logits <= max_logits_, "{} rows of logits, at most {}", logits, max_logits_);
-  begin(parts, path);
+  begin(parts, path, precision);
   const auto body = [&] { enqueue(logits, {}); };
   const bool records = !parts_->is_observed() && path == RowPath::kInvariant;
-  const auto key = records ? key_of(parts, want) : std::nullopt;
+  const auto key = records ? key_of(parts, want, precision) : std::nullopt;
   // The call captures one pointer: std::function would allocate for those of `body`.
   b_.replay(key.value_or(Backend::PassKey{}), [&body] { body(); });
   parts_->end();
   return logits == 0 ? TensorView{} : logits_.view().rows(0, logits);
 }
 
-std::optional<Backend::PassKey> LlamaModel::key_of(std::span<const PassPart> parts,
-                                                   Logits want) const {
+std::optional<Backend::PassKey> LlamaModel::key_of(std::span<const PassPart> parts, Logits want,
+                                                   Precision precision) const {
   if (ranks_ != nullptr && !ranks_->recordable()) return std::nullopt;
   Backend::PassKey key{.model = lease_.id()};
   for (std::size_t s = 0; s < parts.size(); ++s) {
@@ -141,19 +145,19 @@ std::optional<Backend::PassKey> LlamaModel::key_of(std::span<const PassPart> par
   }
   std::size_t tree_rows = 0;
   for (const PassPart& p : parts) tree_rows = std::max(tree_rows, p.parents.size());
-  static_assert(std::int64_t{kMaxTreeRows} * (kMaxPassRows + 1) * 4 < 0xffffffffLL);
+  static_assert(std::int64_t{kMaxTreeRows} * (kMaxPassRows + 1) * 8 < 0xffffffffLL);
   const auto rows = static_cast<std::uint32_t>(PassParts::rows_of(parts)),
              kinds = static_cast<std::uint32_t>(kMaxPassRows + 1);
-  key.kind =
-      4 * (static_cast<std::uint32_t>(tree_rows) * kinds + rows) + static_cast<std::uint32_t>(want);
+  key.kind = 8 * (static_cast<std::uint32_t>(tree_rows) * kinds + rows) +
+             4 * static_cast<std::uint32_t>(precision) + static_cast<std::uint32_t>(want);
   return key;
 }
 
-void LlamaModel::record_pass(std::span<const PassPart> parts, Logits want) {
-  const auto key = key_of(parts, want);
+void LlamaModel::record_pass(std::span<const PassPart> parts, Logits want, Precision precision) {
+  const auto key = key_of(parts, want, precision);
   if (!key) return;
   for (int time = 0; time < 2 && b_.is_unrecorded(*key); ++time) {
-    forward(parts, want);
+    forward(parts, want, RowPath::kInvariant, precision);
     for (const PassPart& p : parts) p.cache->truncate(p.cache->length() - std::ssize(p.tokens));
   }
 }
@@ -161,7 +165,8 @@ void LlamaModel::record_pass(std::span<const PassPart> parts, Logits want) {
 bool LlamaModel::prefill(std::span<const Token> tokens, KvCache& cache, LayerObserver* observer,
                          const OnTile& on_tile) {
   const PassPart part{tokens, &cache, observer};
-  begin(std::span(&part, 1), throughput_path(static_cast<std::int64_t>(tokens.size())));
+  begin(std::span(&part, 1), throughput_path(static_cast<std::int64_t>(tokens.size())),
+        Precision::kOwn);
   bool whole = false;
   const auto body = [&] { whole = enqueue(0, on_tile); };
   b_.replay({}, [&body] { body(); });
@@ -194,7 +199,7 @@ void LlamaModel::attend(int l, const Tile& tile, std::int64_t needed) {
   const TensorView q = q_.view().rows(0, n);
   const RopeView rope = rope_.view();
   b_.rms_norm(x, w.attn_norm.view(), static_cast<float>(weights_.config.rms_norm_eps), h);
-  b_.linear(h, w.qkv, qkv, false, path_);
+  b_.linear(h, matrices(l).qkv, qkv, false, path_);
   if (w.head_norms) {
     const std::int64_t heads = shape_.heads + shape_.kv_heads, d = shape_.head_dim;
     TensorView q_and_k = make_view(qkv.data, qkv.dtype, {n, heads, d});
@@ -244,20 +249,21 @@ void LlamaModel::attend(int l, const Tile& tile, std::int64_t needed) {
     observe(0, parts_->range(l, 0, tile.index));
   }
   if (needed > 0) {
-    add_product(attn_.view().rows(n - needed, needed), w.out, x.rows(n - needed, needed));
+    add_product(attn_.view().rows(n - needed, needed), matrices(l).out, x.rows(n - needed, needed));
   }
 }
 
 // x[rows, D] += down(silu(gate(norm x)) up(norm x))
-void LlamaModel::feed_forward(const LayerWeights& w, TensorView x) {
+void LlamaModel::feed_forward(int l, TensorView x) {
+  const LayerWeights& w = weights_.layers[static_cast<std::size_t>(l)];
   const std::int64_t rows = x.shape[0];
   const TensorView h = h_.view().rows(0, rows);
   const TensorView gate_up = gate_up_.view().rows(0, rows);
   const TensorView ffn = ffn_.view().rows(0, rows);
   b_.rms_norm(x, w.ffn_norm.view(), static_cast<float>(weights_.config.rms_norm_eps), h);
-  b_.linear(h, w.gate_up, gate_up, false, path_);
+  b_.linear(h, matrices(l).gate_up, gate_up, false, path_);
   b_.swiglu(gate_up, ffn);
-  add_product(ffn, w.down, x);
+  add_product(ffn, matrices(l).down, x);
 }
 
 // False: on_tile stopped it.
@@ -274,8 +280,7 @@ bool LlamaModel::enqueue(std::int64_t logits, const OnTile& on_tile) {
       const std::int64_t needed = l + 1 < layers ? tile.rows : tile.last ? last_rows : 0;
       attend(l, tile, needed);
       if (needed > 0) {
-        feed_forward(weights_.layers[static_cast<std::size_t>(l)],
-                     stream_.rows(tile.first + tile.rows - needed, needed));
+        feed_forward(l, stream_.rows(tile.first + tile.rows - needed, needed));
       }
       const std::int64_t rows = l * n + tile.first + tile.rows;
       if (on_tile && !on_tile(rows / layers, n)) return false;
@@ -290,7 +295,8 @@ bool LlamaModel::enqueue(std::int64_t logits, const OnTile& on_tile) {
   const TensorView h = h_.view().rows(0, logits);
   b_.rms_norm(rows, weights_.final_norm.view(), static_cast<float>(weights_.config.rms_norm_eps),
               h);
-  b_.linear(h, weights_.head(), logits_.view().rows(0, logits), false, path_);
+  b_.linear(h, drafts() ? weights_.drafts->head : weights_.head(), logits_.view().rows(0, logits),
+            false, path_);
   return true;
 }
 

@@ -126,19 +126,35 @@ class Builder {
     return all;
   }
 
+  // What is quantised for drafts, and how; null: nothing.
+  struct Copy {
+    Matrix* to = nullptr;
+    Quantisation by = Quantisation::kNone;
+  };
   // The parts, one above the other.
-  Matrix matrix(std::initializer_list<WeightPart> parts, int layer = 0) {
+  Matrix matrix(std::initializer_list<WeightPart> parts, int layer, const Copy& copy) {
     std::int64_t rows = 0;
     for (const WeightPart part : parts) rows += source_.shape(part).rows;
-    Matrix m = b_.make_matrix(rows, source_.shape(*parts.begin()).cols, dtype_, tag_);
+    const std::int64_t cols = source_.shape(*parts.begin()).cols;
+    Matrix m = b_.make_matrix(rows, cols, dtype_, tag_);
+    if (copy.to != nullptr) *copy.to = b_.make_matrix(rows, cols, {dtype_, copy.by}, tag_);
     std::int64_t at = 0;
     for (const WeightPart part : parts) {
       for_blocks(part, layer, [&](std::int64_t begin, const TensorView& block) {
         b_.set_rows(m, at + begin, block);
+        if (copy.to != nullptr) b_.set_rows(*copy.to, at + begin, block);
       });
       at += source_.shape(part).rows;
     }
     return m;
+  }
+
+  // Of the same values.
+  Tensor copy_of(const Tensor& bias) {
+    if (!bias) return {};
+    Tensor copy(b_.allocator(), DType::kF32, {bias.view().shape[0]}, b_.place(), tag_);
+    b_.upload(copy.view(), bias.view());
+    return copy;
   }
 
   // Of the output head: 0 for rows that are stored; the others' probability is 0.
@@ -180,7 +196,8 @@ class Builder {
 
 // Reads every part in blocks of a few MiB, stacks q, k, v and gate, up, and converts to `dtype`.
 ModelWeights build_weights(Backend& backend, const ModelConfig& config, DType dtype, MemTag tag,
-                           WeightSource& whole, const Shard& shard, const LoadProgress& progress) {
+                           WeightSource& whole, const Shard& shard, const LoadProgress& progress,
+                           Quantisation drafts) {
   TF_CHECK(dtype != DType::kI32, "weights of {}", to_string(dtype));
   ShardSource source(whole, config, shard);
   Builder build(backend, config, dtype, tag, source, shard, progress);
@@ -189,25 +206,37 @@ ModelWeights build_weights(Backend& backend, const ModelConfig& config, DType dt
   w.shard = shard;
   w.dtype = dtype;
   w.tag = tag;
-  w.embed = build.matrix({WeightPart::kEmbed});
+  if (drafts != Quantisation::kNone) w.drafts.emplace().quantisation = drafts;
+  const Builder::Copy head = {w.drafts ? &w.drafts->head : nullptr, of_head(drafts)};
+  w.embed = build.matrix({WeightPart::kEmbed}, 0, config.tied_embeddings ? head : Builder::Copy{});
   w.layers.reserve(static_cast<std::size_t>(config.layers));
+  if (w.drafts) w.drafts->layers.resize(static_cast<std::size_t>(config.layers));
   for (int l = 0; l < config.layers; ++l) {
     LayerWeights& layer = w.layers.emplace_back();
+    LayerMatrices* const copies =
+        w.drafts ? &w.drafts->layers[static_cast<std::size_t>(l)] : nullptr;
+    const auto copy = [&](Matrix LayerMatrices::*m) {
+      return Builder::Copy{copies ? &(copies->*m) : nullptr, drafts};
+    };
     layer.attn_norm = build.vectors({{WeightPart::kAttnNorm}}, l);
-    layer.qkv = build.matrix({WeightPart::kQ, WeightPart::kK, WeightPart::kV}, l);
+    layer.qkv = build.matrix({WeightPart::kQ, WeightPart::kK, WeightPart::kV}, l,
+                             copy(&LayerMatrices::qkv));
     layer.qkv.bias =
         build.vectors({{WeightPart::kQBias}, {WeightPart::kKBias}, {WeightPart::kVBias}}, l);
+    if (copies != nullptr) copies->qkv.bias = build.copy_of(layer.qkv.bias);
     layer.head_norms = build.vectors(
         {{WeightPart::kQNorm, w.shape().heads}, {WeightPart::kKNorm, w.shape().kv_heads}}, l);
-    layer.out = build.matrix({WeightPart::kOut}, l);
+    layer.out = build.matrix({WeightPart::kOut}, l, copy(&LayerMatrices::out));
     layer.ffn_norm = build.vectors({{WeightPart::kFfnNorm}}, l);
-    layer.gate_up = build.matrix({WeightPart::kGate, WeightPart::kUp}, l);
-    layer.down = build.matrix({WeightPart::kDown}, l);
+    layer.gate_up =
+        build.matrix({WeightPart::kGate, WeightPart::kUp}, l, copy(&LayerMatrices::gate_up));
+    layer.down = build.matrix({WeightPart::kDown}, l, copy(&LayerMatrices::down));
   }
   w.final_norm = build.vectors({{WeightPart::kFinalNorm}}, 0);
-  if (!config.tied_embeddings) w.lm_head = build.matrix({WeightPart::kLmHead});
+  if (!config.tied_embeddings) w.lm_head = build.matrix({WeightPart::kLmHead}, 0, head);
   if (config.head_biases() > 0) {
     (w.lm_head ? *w.lm_head : w.embed).bias = build.bias_of_padding();
+    if (w.drafts) w.drafts->head.bias = build.copy_of(w.head().bias);
   }
   return w;
 }
@@ -362,8 +391,8 @@ class RandomSource final : public WeightSource {
 }  // namespace
 
 ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, const ModelConfig& config,
-                          DType dtype, MemTag tag, const LoadProgress& progress,
-                          const Shard& shard) {
+                          DType dtype, MemTag tag, const LoadProgress& progress, const Shard& shard,
+                          Quantisation drafts) {
   checkpoint.check_llama_tensors();
   const bool hashes = shard.rank == 0;
   if (hashes) checkpoint.check_tied_head();
@@ -371,7 +400,7 @@ ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, const 
   const PageCache cache = backend.traits().shares_host_memory ? PageCache::kDrop : PageCache::kKeep;
   CheckpointSource source(checkpoint, hashes, cache);
   PaddedSource padded(source, config);
-  ModelWeights w = build_weights(backend, config, dtype, tag, padded, shard, progress);
+  ModelWeights w = build_weights(backend, config, dtype, tag, padded, shard, progress, drafts);
   w.config_sha256 = checkpoint.config_sha256();
   if (hashes) w.weights_digest = source.digest();
   return w;
@@ -389,9 +418,9 @@ std::int64_t random_weights_workspace(const ModelConfig& config) {
 
 ModelWeights random_weights(Backend& backend, const ModelConfig& config, DType dtype,
                             std::uint64_t seed, MemTag tag, const LoadProgress& progress,
-                            const Shard& shard) {
+                            const Shard& shard, Quantisation drafts) {
   RandomSource source(backend, config, seed);
-  ModelWeights w = build_weights(backend, config, dtype, tag, source, shard, progress);
+  ModelWeights w = build_weights(backend, config, dtype, tag, source, shard, progress, drafts);
   w.random = true;
   w.random_seed = seed;
   return w;

@@ -1,5 +1,9 @@
 #include "options/identity.h"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include "core/sha256.h"
 #include "options/option_kinds.h"
 #include "options/options.h"
@@ -109,9 +113,10 @@ std::string case_key_of(const CaseResult& c, const ResultContext& context,
   for (const auto& [name, value] : c.params) {
     const Option* o = find_option(kRun, name);
     if (o == nullptr || !decides(o->role, spec) || left_out.contains(name)) continue;
-    // Cases that are older than these options have none either.
-    const bool is_newer = name == "tree" || name == "inner_tree" || name == "rope_scaling";
-    if (is_newer && !is_given(c.params, name)) continue;
+    // Cases that are older than these options are as those that leave them out.
+    constexpr std::array<std::string_view, 4> kNewer = {"tree", "inner_tree", "rope_scaling",
+                                                        "draft_weights"};
+    if (std::ranges::find(kNewer, name) != kNewer.end() && is_default({name, value}, c)) continue;
     if (name == "tree" && c.tuning) {  // of auto the tree that was chosen; a chain is its gamma
       const auto& tree = c.tuning->chosen.tree;
       if (tree) key.add(name, parents_text(*tree));

@@ -246,12 +246,12 @@ std::vector<std::string> labelled_notes(const ModelPair& models) {
 
 ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype,
                         std::uint64_t seed, MemTag tag, const LoadProgress& progress,
-                        const Shard& shard) {
+                        const Shard& shard, Quantisation drafts) {
   if (choice.random) {
-    return random_weights(backend, choice.config, dtype, seed, tag, progress, shard);
+    return random_weights(backend, choice.config, dtype, seed, tag, progress, shard, drafts);
   }
   const Checkpoint checkpoint = Checkpoint::open(choice.folder);
-  return load_weights(backend, checkpoint, choice.config, dtype, tag, progress, shard);
+  return load_weights(backend, checkpoint, choice.config, dtype, tag, progress, shard, drafts);
 }
 
 }  // namespace triforce

@@ -52,6 +52,6 @@ std::vector<std::string> labelled_notes(std::string_view role, const ModelChoice
 // Reads or makes the shard's weights. Throws as load_weights.
 ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype,
                         std::uint64_t seed, MemTag tag, const LoadProgress& progress,
-                        const Shard& shard = {});
+                        const Shard& shard = {}, Quantisation drafts = Quantisation::kNone);
 
 }  // namespace triforce

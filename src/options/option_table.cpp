@@ -210,6 +210,11 @@ std::vector<Option> method_and_shape() {
         "sequence where that stood first. suffix: the longest end that has been there before. "
         "ngram:N: one of at most N tokens (prompt lookup)",
         kShaped, Role::kDecidesLookedUp, lookup()),
+      o("draft-weights", {}, "BITS", "",
+        "weights of drafting passes of the target, over its retrieval or streaming cache. own: "
+        "its own. int8 and int4: copies in groups of 64 with a scale each, made when it is loaded; "
+        "the output head's has 8 bits. Verification reads its own",
+        kShaped, Role::kDecidesBudget, choice(member(&S::draft_weights))),
       o("rebuild", {}, "POLICY", "",
         "when to select the retrieval cache again: every N generated tokens; or when the rolling "
         "acceptance of the outer level falls below RATE. token selects for each drafted token by "

@@ -147,7 +147,7 @@ void RankedStart::load(const RunConfig& config, std::int64_t bytes,
   Backend& backend = *session_.backend;
   backend.reserve_memory(bytes);
   target_ = load_model(backend, models_.target, session_.dtype, config.seed, MemTag::kTargetWeights,
-                       progress("load target"), links_.shard());
+                       progress("load target"), links_.shard(), config.speculation.draft_weights);
   if (models_.draft) {
     // Another seed than the target's, or a drafter of the same shape would be the target.
     draft_ = load_model(backend, *models_.draft, session_.dtype, config.seed + 1,

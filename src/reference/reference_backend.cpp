@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/elements.h"
+#include "core/quantise.h"
 #include "core/tree_rows.h"
 
 namespace triforce {
@@ -153,6 +154,26 @@ void make_probs(const TensorView& logits, const SamplingParams& params, const Te
   }
 }
 
+// Quantised weights are kept as the f32 values that they stand for.
+DType kept_as(WeightFormat format) { return format.is_quantised() ? DType::kF32 : format.type; }
+
+// The first `cols` values at `row`, of the format's type, become those f32 values.
+void requantise(std::byte* row, std::int64_t cols, WeightFormat format) {
+  std::vector<float> values(static_cast<std::size_t>(cols));
+  for (std::size_t j = 0; j < values.size(); ++j) {
+    values[j] = static_cast<float>(load(row, format.type, static_cast<std::int64_t>(j)));
+  }
+  std::int8_t codes[kWeightGroup];
+  for (std::int64_t begin = 0; begin < cols; begin += kWeightGroup) {
+    const auto n = static_cast<std::size_t>(std::min(kWeightGroup, cols - begin));
+    const auto group = std::span(values).subspan(static_cast<std::size_t>(begin), n);
+    const float scale =
+        f16_to_f32(quantise_group(group, format.quantisation, std::span(codes).first(n)));
+    for (std::size_t i = 0; i < n; ++i) group[i] = static_cast<float>(codes[i]) * scale;
+  }
+  std::memcpy(row, values.data(), values.size() * sizeof(float));
+}
+
 }  // namespace
 
 ReferenceBackend::ReferenceBackend(int kv_granule)
@@ -163,15 +184,17 @@ ReferenceBackend::ReferenceBackend(int kv_granule)
 std::string ReferenceBackend::description() const { return "reference, plain loops in double"; }
 
 std::int64_t ReferenceBackend::do_matrix_bytes(std::int64_t rows, std::int64_t cols,
-                                               DType dtype) const {
-  return rows * cols * size_of(dtype);
+                                               WeightFormat format) const {
+  return rows * cols * size_of(kept_as(format));
 }
 
 void ReferenceBackend::do_set_rows(Matrix& m, std::int64_t row_begin, TensorView src) {
+  const DType type = m.format.type;
   for (std::int64_t i = 0; i < src.shape[0]; ++i) {
-    for (std::int64_t j = 0; j < m.cols; ++j) {
-      store(m.storage.data(), m.dtype, (row_begin + i) * m.cols + j, at(src, i, j));
-    }
+    auto* const row = static_cast<std::byte*>(m.storage.data()) +
+                      (row_begin + i) * m.cols * size_of(kept_as(m.format));
+    for (std::int64_t j = 0; j < m.cols; ++j) store(row, type, j, at(src, i, j));
+    if (m.format.is_quantised()) requantise(row, m.cols, m.format);
   }
 }
 
@@ -188,7 +211,7 @@ void ReferenceBackend::do_embed(TensorView tokens, const Matrix& table, TensorVi
   for (std::int64_t t = 0; t < out.shape[0]; ++t) {
     const Token id = tokens.as<Token>()[t];
     for (std::int64_t j = 0; j < table.cols; ++j) {
-      set(out, t, j, load(table.storage.data(), table.dtype, id * table.cols + j));
+      set(out, t, j, load(table.storage.data(), table.format.type, id * table.cols + j));
     }
   }
 }
@@ -223,13 +246,14 @@ void ReferenceBackend::do_linear(TensorView x, const Matrix& w, TensorView out, 
   for (std::int64_t t = 0; t < x.shape[0]; ++t) {
     for (std::int64_t j = 0; j < w.cols; ++j) {
       const auto value = static_cast<float>(at(x, t, j));
-      in[static_cast<std::size_t>(j)] =
-          static_cast<double>(w.dtype == DType::kBF16 ? bf16_to_f32(f32_to_bf16(value)) : value);
+      in[static_cast<std::size_t>(j)] = static_cast<double>(
+          w.format.type == DType::kBF16 ? bf16_to_f32(f32_to_bf16(value)) : value);
     }
     for (std::int64_t i = 0; i < w.rows; ++i) {
       double sum = 0;
       for (std::int64_t j = 0; j < w.cols; ++j) {
-        sum += in[static_cast<std::size_t>(j)] * load(w.storage.data(), w.dtype, i * w.cols + j);
+        sum += in[static_cast<std::size_t>(j)] *
+               load(w.storage.data(), kept_as(w.format), i * w.cols + j);
       }
       if (w.bias) sum += static_cast<double>(w.bias.view().as<float>()[i]);
       set(out, t, i, accumulate ? at(out, t, i) + sum : sum);

@@ -24,7 +24,8 @@ class ReferenceBackend : public HostBackend {
   std::int64_t scratch_bytes(const ScratchShape&) const override { return 0; }  // plain loops
 
  protected:
-  std::int64_t do_matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const override;
+  std::int64_t do_matrix_bytes(std::int64_t rows, std::int64_t cols,
+                               WeightFormat format) const override;
   void do_set_rows(Matrix& m, std::int64_t row_begin, TensorView src) override;
 
   void do_random_values(TensorView out, const DrawKey& key, std::int64_t first,

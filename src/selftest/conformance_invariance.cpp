@@ -1,5 +1,6 @@
 // The bits of a row do not depend on the rows computed with it, nor those of a KV head on other
 // heads.
+// Tests: tests/backend/conformance_test.cpp, tests/selftest/selftest_test.cpp
 #include <array>
 #include <numeric>
 
@@ -47,16 +48,19 @@ void check_attention(const std::string& name, const Filled& f, const Sizes& s,
 void check_products_and_attention(Backend& tested, const Sizes& s, const Emit& emit) {
   for (const DType dtype : formats_of(tested)) {
     Floats w = normal_values(kOut * kIn, 21);
-    Matrix m = tested.make_matrix(kOut, kIn, dtype, MemTag::kTargetWeights);
-    tested.set_rows(m, 0, host_view(w, {kOut, kIn}));
-    m.bias = tensor_of(tested, DType::kF32, {kOut}, normal_values(kOut, 29));
     const Tensor x = activations(tested, {kRows, kIn}, normal_values(kRows * kIn, 22));
-    check(fmt::format("linear, {} weights", to_string(dtype)), Part::kFirst, kProductRows, emit,
-          [&](std::int64_t begin, std::int64_t n) {
-            const Tensor out = make_tensor(tested, tested.activation_dtype(), {n, kOut});
-            tested.linear(x.view().rows(begin, n), m, out.view(), false);
-            return floats_of(tested, out.view());
-          });
+    for (const auto by : {Quantisation::kNone, Quantisation::kInt8, Quantisation::kInt4}) {
+      const WeightFormat format(dtype, by);
+      Matrix m = tested.make_matrix(kOut, kIn, format, MemTag::kTargetWeights);
+      tested.set_rows(m, 0, host_view(w, {kOut, kIn}));
+      m.bias = tensor_of(tested, DType::kF32, {kOut}, normal_values(kOut, 29));
+      check(fmt::format("linear, {}", text_of(format)), Part::kFirst, kProductRows, emit,
+            [&](std::int64_t begin, std::int64_t n) {
+              const Tensor out = make_tensor(tested, tested.activation_dtype(), {n, kOut});
+              tested.linear(x.view().rows(begin, n), m, out.view(), false);
+              return floats_of(tested, out.view());
+            });
+    }
     const Floats qkv = normal_values(s.context * s.qkv(), 23, 0.7F);
     for (const bool rotate : {false, true}) {
       Filled f(tested, s, dtype, rotate, qkv);

@@ -22,8 +22,8 @@ std::vector<DType> output_types(const Backend& b) {
   return {b.activation_dtype(), DType::kF32};
 }
 
-Matrix matrix_of(Backend& b, DType dtype, Floats w, std::int64_t rows, std::int64_t cols) {
-  Matrix m = b.make_matrix(rows, cols, dtype, MemTag::kTargetWeights);
+Matrix matrix_of(Backend& b, WeightFormat format, Floats w, std::int64_t rows, std::int64_t cols) {
+  Matrix m = b.make_matrix(rows, cols, format, MemTag::kTargetWeights);
   b.set_rows(m, 0, host_view(w, {rows, cols}));
   return m;
 }
@@ -94,17 +94,18 @@ Floats run_linear(Backend& b, const Matrix& m, const Floats& x, std::int64_t row
   return out.values();
 }
 
-void check_linear(Backend& tested, Backend& oracle, DType dtype, const Emit& emit) {
-  Worst worst(fmt::format("linear, {} weights", to_string(dtype)));
+void check_linear(Backend& tested, Backend& oracle, WeightFormat format, const Emit& emit) {
+  Worst worst(fmt::format("linear, {}", text_of(format)));
   const auto absolute = [](Floats v) {
     for (float& x : v) x = std::abs(x);
     return v;
   };
-  for (const auto& [out, in] : {std::pair<std::int64_t, std::int64_t>{203, 149}, {70, 777}}) {
+  for (const auto& [out, in] :
+       {std::pair<std::int64_t, std::int64_t>{203, 149}, {70, 777}, {96, 384}}) {
     const Floats w = normal_values(out * in, 1);
-    const Matrix mine = matrix_of(tested, dtype, w, out, in);
-    const Matrix theirs = matrix_of(oracle, dtype, w, out, in);
-    const Matrix sizes = matrix_of(oracle, dtype, absolute(w), out, in);
+    const Matrix mine = matrix_of(tested, format, w, out, in);
+    const Matrix theirs = matrix_of(oracle, format, w, out, in);
+    const Matrix sizes = matrix_of(oracle, format, absolute(w), out, in);
     for (const std::int64_t rows : {1, 7, 32, 45}) {
       const Floats x = as_held(tested, normal_values(rows * in, 2));
       const Floats size = run_linear(oracle, sizes, absolute(x), rows, DType::kF32, false);
@@ -127,9 +128,56 @@ void check_linear(Backend& tested, Backend& oracle, DType dtype, const Emit& emi
   emit(worst.check());
 }
 
-// Rows set piece by piece, from every source format, come back: x = I gives w^T.
-void check_set_rows(Backend& tested, Backend& oracle, DType dtype, const Emit& emit) {
-  Worst worst(fmt::format("set_rows, {} weights", to_string(dtype)));
+// x = I gives w^T.
+Floats transposed(Backend& b, const Matrix& m) {
+  Floats all;
+  for (std::int64_t k = 0; k < m.cols; k += kMaxBatchInvariantRows) {
+    const std::int64_t n = std::min<std::int64_t>(kMaxBatchInvariantRows, m.cols - k);
+    Floats unit(static_cast<std::size_t>(n * m.cols));
+    for (std::int64_t r = 0; r < n; ++r) unit[static_cast<std::size_t>(r * m.cols + k + r)] = 1;
+    const Floats part = run_linear(b, m, unit, n, DType::kF32, false);
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+// Each value of a group is a whole multiple of its scale, the largest magnitude over the largest
+// code in f16, and lies within half of it.
+void check_quantised(Backend& tested, WeightFormat format, const Emit& emit) {
+  Worst worst(fmt::format("set_rows rounds to nearest, {}", text_of(format)));
+  constexpr std::int64_t kRows = 70, kCols = 200;
+  Floats w = normal_values(kRows * kCols, 8);
+  for (std::int64_t k = 0; k < kWeightGroup; ++k) w[static_cast<std::size_t>(k)] = 0;  // no scale
+  const Floats got = transposed(tested, matrix_of(tested, format, w, kRows, kCols));
+  const int most = largest_code(format.quantisation);
+  for (float& x : w) {
+    x = format.type == DType::kF16    ? f16_to_f32(f32_to_f16(x))
+        : format.type == DType::kBF16 ? bf16_to_f32(f32_to_bf16(x))
+                                      : x;
+  }
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    for (std::int64_t begin = 0; begin < kCols; begin += kWeightGroup) {
+      const std::int64_t end = std::min(begin + kWeightGroup, kCols);
+      const auto from = w.begin() + row * kCols;
+      const float largest = std::abs(*std::max_element(
+          from + begin, from + end, [](float a, float b) { return std::abs(a) < std::abs(b); }));
+      const double scale = as_double(f16_to_f32(f32_to_f16(largest / static_cast<float>(most))));
+      for (std::int64_t k = begin; k < end; ++k) {
+        const double value = as_double(got[static_cast<std::size_t>(k * kRows + row)]);
+        const double code = scale > 0 ? value / scale : 0;
+        worst.see_equal(code == std::round(code) && std::abs(code) <= most &&
+                        (scale > 0 || value == 0));
+        // The largest code's own rounding: half a unit of f16's scale, times the code.
+        worst.see(static_cast<float>(value), from[k], scale * (0.5 + most * 0x1p-11));
+      }
+    }
+  }
+  emit(worst.check());
+}
+
+// Rows set piece by piece, from every source format, come back.
+void check_set_rows(Backend& tested, Backend& oracle, WeightFormat format, const Emit& emit) {
+  Worst worst(fmt::format("set_rows, {}", text_of(format)));
   constexpr std::int64_t kSizes[][2] = {{1, 1}, {16, 32}, {37, 61}, {50, 130}, {150, 45}};
   for (const auto& size : kSizes) {
     const std::int64_t rows = size[0], cols = size[1];
@@ -137,7 +185,7 @@ void check_set_rows(Backend& tested, Backend& oracle, DType dtype, const Emit& e
       const Floats values = normal_values(rows * cols, 5);
       const auto columns = [&](Backend& b) {
         const Strided from = strided_input(b, source, rows, cols, values);
-        Matrix m = b.make_matrix(rows, cols, dtype, MemTag::kTargetWeights);
+        Matrix m = b.make_matrix(rows, cols, format, MemTag::kTargetWeights);
         // The later rows first; the cuts divide no tile.
         const std::int64_t cuts[] = {rows, rows * 2 / 3, rows / 7, std::min<std::int64_t>(rows, 1),
                                      0};
@@ -145,15 +193,7 @@ void check_set_rows(Backend& tested, Backend& oracle, DType dtype, const Emit& e
           const std::int64_t begin = std::min(cuts[i + 1], cuts[i]), end = cuts[i];
           if (begin < end) b.set_rows(m, begin, from.view().rows(begin, end - begin));
         }
-        Floats all;
-        for (std::int64_t k = 0; k < cols; k += kMaxBatchInvariantRows) {
-          const std::int64_t n = std::min<std::int64_t>(kMaxBatchInvariantRows, cols - k);
-          Floats unit(static_cast<std::size_t>(n * cols));
-          for (std::int64_t r = 0; r < n; ++r) unit[static_cast<std::size_t>(r * cols + k + r)] = 1;
-          const Floats part = run_linear(b, m, unit, n, DType::kF32, false);
-          all.insert(all.end(), part.begin(), part.end());
-        }
-        return all;
+        return transposed(b, m);
       };
       worst.see_equal(columns(tested), columns(oracle));
     }
@@ -409,8 +449,11 @@ void check_copies(Backend& tested, const Emit& emit) {
 void check_row_wise_ops(Backend& tested, Backend& oracle, const Conformance& c, const Emit& emit) {
   for (const DType dtype : formats_of(tested)) {
     check_exact_linear(tested, dtype, emit);
-    check_linear(tested, oracle, dtype, emit);
-    check_set_rows(tested, oracle, dtype, emit);
+    for (const auto by : {Quantisation::kNone, Quantisation::kInt8, Quantisation::kInt4}) {
+      check_linear(tested, oracle, {dtype, by}, emit);
+      check_set_rows(tested, oracle, {dtype, by}, emit);
+      if (by != Quantisation::kNone) check_quantised(tested, {dtype, by}, emit);
+    }
     check_embed(tested, dtype, emit);
   }
   check_random_values(tested, oracle, emit);

@@ -49,6 +49,13 @@ inline std::vector<DType> formats_of(const Backend& b) {
   return {DType::kF32, DType::kF16, DType::kBF16};
 }
 
+// "bf16 weights", "int4 weights in bf16".
+inline std::string text_of(WeightFormat f) {
+  return f.is_quantised()
+             ? fmt::format("{} weights in {}", to_string(f.quantisation), to_string(f.type))
+             : fmt::format("{} weights", to_string(f.type));
+}
+
 inline TensorView host_view(Floats& v, std::initializer_list<std::int64_t> shape) {
   return make_view(v.data(), DType::kF32, shape);
 }

@@ -56,8 +56,10 @@ class Memory {
   std::span<std::byte> workspace(std::int64_t bytes) {
     return {static_cast<std::byte*>(zeros(bytes)), static_cast<std::size_t>(bytes)};
   }
-  PackedMatrix matrix(std::int64_t rows, std::int64_t cols) {
-    return {half({packed_bytes(rows, cols) / 2}).data, type_, rows, cols};
+  // Quantised: with any codes, and scales that are finite.
+  PackedMatrix matrix(std::int64_t rows, std::int64_t cols, Quantisation by = Quantisation::kNone) {
+    const WeightFormat format(type_, by);
+    return {half({packed_bytes(rows, cols, format) / 2}).data, format, rows, cols};
   }
   Buffer storage(std::int64_t bytes) const {
     return {allocator_, bytes, Place::kDevice, MemTag::kTargetWeights};
@@ -140,9 +142,35 @@ const std::vector<Call>& products() {
                               std::array{KvLanes(m.cache(1, 64, 32, length))}, nullptr);
          }
        }},
+      {"products with quantised weights",
+       [](Memory& m) {
+         for (const Quantisation by : {Quantisation::kInt8, Quantisation::kInt4}) {
+           for (const std::int64_t rows : {1, 9, 20}) {
+             const PackedMatrix w = m.matrix(40, 200, by);
+             const TensorView x = m.half({rows, 200});
+             linear(x, w, m.f32({rows, 40}), rows == 9, nullptr);
+             linear(x, w, m.half({rows, 40}), false, nullptr);
+             if (rows > max_fused_rows(w)) continue;
+             std::vector<std::int32_t> positions;
+             for (std::int64_t i = 0; i < rows; ++i) {
+               positions.push_back(static_cast<std::int32_t>(3 + i));
+             }
+             const auto length = static_cast<std::int32_t>(3 + rows);
+             linear_swiglu(x, m.matrix(64, 200, by), m.half({rows, 64}), m.half({rows, 32}),
+                           nullptr);
+             linear_rope_append(x, m.matrix(256, 200, by), m.half({rows, 256}), m.ints(positions),
+                                m.rope(32, 64), m.half({rows, 2, 64}),
+                                std::array{KvLanes(m.cache(1, 64, 32, length))}, nullptr);
+           }
+           const WeightFormat format(m.type(), by);
+           const Matrix w{m.storage(packed_bytes(40, 72, format)), format, 40, 72};
+           pack_rows(w, 3, m.f32({30, 72}), nullptr);
+           linear(m.half({3, 72}), packed(w), m.f32({3, 40}), false, nullptr);
+         }
+       }},
       {"weights in their order",
        [](Memory& m) {
-         Matrix w{m.storage(packed_bytes(40, 72)), m.type(), 40, 72};
+         Matrix w{m.storage(packed_bytes(40, 72, m.type())), m.type(), 40, 72};
          pack_rows(w, 3, m.f32({30, 72}), nullptr);
          unpack_rows(w, 5, m.half({20, 72}), nullptr);
          linear(m.half({3, 72}), packed(w), m.f32({3, 40}), false, nullptr);
@@ -150,7 +178,7 @@ const std::vector<Call>& products() {
       {"rows",
        [](Memory& m) {
          const TensorView x = m.f32({3, 300});
-         const Matrix table{m.storage(packed_bytes(7, 300)), m.type(), 7, 300};
+         const Matrix table{m.storage(packed_bytes(7, 300, m.type())), m.type(), 7, 300};
          embed(m.ints({4, 0, 6}), packed(table), x, nullptr);
          rms_norm(x, m.f32({300}), 1e-5F, x, nullptr);
          rms_norm(m.f32({2, 1500}), m.f32({1500}), 1e-5F, m.half({2, 1500}), nullptr);

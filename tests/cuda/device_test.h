@@ -24,8 +24,9 @@ class DeviceTest : public ::testing::TestWithParam<DType> {
     b_->upload(t.view(), host);
     return t;
   }
-  Matrix matrix(std::int64_t rows, std::int64_t cols, unsigned seed) {
-    Matrix m = b_->make_matrix(rows, cols, GetParam(), MemTag::kTargetWeights);
+  Matrix matrix(std::int64_t rows, std::int64_t cols, unsigned seed,
+                Quantisation by = Quantisation::kNone) {
+    Matrix m = b_->make_matrix(rows, cols, {GetParam(), by}, MemTag::kTargetWeights);
     std::vector<float> values = normals(count(rows, cols), seed);
     for (float& v : values) v /= 16;
     b_->set_rows(m, 0, make_view(values.data(), DType::kF32, {rows, cols}));

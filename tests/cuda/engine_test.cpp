@@ -387,6 +387,7 @@ TEST_P(CudaEngineTest, TheHostAttendsToRowsInItsMemory) {
   o.rebuild = {RebuildPolicy::Kind::kEvery, 5, 0};
   for (const auto& [near, split] : {std::pair{0, 3}, {1, 3}, {0, 1}, {2, 1}}) {
     o.selection = near == 1 || split == 1 ? Selection::kAttention : Selection::kMeanKey;
+    o.draft_weights = split == 3 ? Quantisation::kInt4 : Quantisation::kNone;
     const std::unique_ptr<Backend> backend = make_cuda_backend(
         {.dtype = GetParam(), .host_attention = make_host_attention({2, std::nullopt})});
     PlanInput in;
@@ -401,7 +402,7 @@ TEST_P(CudaEngineTest, TheHostAttendsToRowsInItsMemory) {
               {Method::kTriForce, Method::kRetrieval},
               spread_homes(target.layers, target.kv_heads, near, split)};
     const MemoryPlan plan = plan_memory(in);
-    const ToyPair pair(*backend, GetParam(), target, draft);
+    const ToyPair pair(*backend, GetParam(), target, draft, {}, o.draft_weights);
     ToyRun run(*backend, pair, o, in.run);
     run.prefill(toy_prompt(90, kVocab, 0));
     const std::vector<Token> ar = run.generate(kBaselineMethod, 8, 5, 0).tokens;

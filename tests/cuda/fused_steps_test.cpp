@@ -20,7 +20,13 @@ struct Shape {
   int heads, kv_heads, d;
   bool rotate_on_read = false, on_host = false;
   int runs = 1;  // of KV heads
+  Quantisation weights = Quantisation::kNone;
 };
+
+Shape quantised(Shape shape, Quantisation by) {
+  shape.weights = by;
+  return shape;
+}
 
 using FusedStepsTest = DeviceTest;
 
@@ -40,11 +46,16 @@ TEST_P(FusedStepsTest, FeedForward) {
   for (const Shape& s :
        {Shape{1, 40, 16, 0, 0, 0}, Shape{2, 200, 48, 0, 0, 0}, Shape{2, 4100, 16, 0, 0, 0},
         Shape{3, 200, 48, 0, 0, 0}, Shape{2, 72, 56, 0, 0, 0}, Shape{9, 72, 32, 0, 0, 0},
-        Shape{32, 264, 16, 0, 0, 0}}) {
-    SCOPED_TRACE(fmt::format("{} rows, {} to {}", s.rows, s.hidden, s.features));
+        Shape{32, 264, 16, 0, 0, 0}, quantised({1, 200, 16, 0, 0, 0}, Quantisation::kInt8),
+        quantised({9, 4200, 16, 0, 0, 0}, Quantisation::kInt8),
+        quantised({8, 4200, 16, 0, 0, 0}, Quantisation::kInt4),
+        quantised({16, 200, 32, 0, 0, 0}, Quantisation::kInt4),
+        quantised({19, 72, 16, 0, 0, 0}, Quantisation::kInt4)}) {
+    SCOPED_TRACE(
+        fmt::format("{} rows, {} to {}, {}", s.rows, s.hidden, s.features, to_string(s.weights)));
     const Tensor x = filled(DType::kF32, {s.rows, s.hidden}, 1);
     const Tensor w = filled(DType::kF32, {s.hidden}, 2);
-    const Matrix m = matrix(2 * s.features, s.hidden, 3);
+    const Matrix m = matrix(2 * s.features, s.hidden, 3, s.weights);
     expect_equal_at_once(*b_, [&](const auto& after_each) -> Written {
       const Tensor h = filled(GetParam(), {s.rows, s.hidden}, 4);
       const Tensor both = filled(GetParam(), {s.rows, 2 * s.features}, 5);
@@ -60,15 +71,20 @@ TEST_P(FusedStepsTest, FeedForward) {
 }
 
 TEST_P(FusedStepsTest, RotationAndAppend) {
-  for (const Shape& s :
-       {Shape{1, 40, 0, 1, 1, 64}, Shape{2, 200, 0, 4, 2, 64}, Shape{3, 72, 0, 2, 1, 128},
-        Shape{2, 40, 0, 4, 2, 64, false, false, 2}, Shape{2, 72, 0, 2, 2, 128, true},
-        Shape{17, 40, 0, 2, 1, 64, false, true}}) {
-    SCOPED_TRACE(fmt::format("{} rows, {} heads over {} of {}", s.rows, s.heads, s.kv_heads, s.d));
+  for (const Shape& s : {Shape{1, 40, 0, 1, 1, 64}, Shape{2, 200, 0, 4, 2, 64},
+                         Shape{3, 72, 0, 2, 1, 128}, Shape{2, 40, 0, 4, 2, 64, false, false, 2},
+                         Shape{2, 72, 0, 2, 2, 128, true}, Shape{17, 40, 0, 2, 1, 64, false, true},
+                         quantised({1, 72, 0, 2, 1, 64}, Quantisation::kInt8),
+                         quantised({9, 40, 0, 1, 1, 64}, Quantisation::kInt8),
+                         quantised({2, 200, 0, 4, 2, 64, false, false, 2}, Quantisation::kInt4),
+                         quantised({16, 72, 0, 1, 1, 128}, Quantisation::kInt4),
+                         quantised({17, 40, 0, 2, 1, 64, true}, Quantisation::kInt4)}) {
+    SCOPED_TRACE(fmt::format("{} rows, {} heads over {} of {}, {}", s.rows, s.heads, s.kv_heads,
+                             s.d, to_string(s.weights)));
     const std::int64_t width = (s.heads + 2 * s.kv_heads) * s.d, capacity = 48;
     const Tensor x = filled(DType::kF32, {s.rows, s.hidden}, 1);
     const Tensor w = filled(DType::kF32, {s.hidden}, 2);
-    const Matrix m = matrix(width, s.hidden, 3);
+    const Matrix m = matrix(width, s.hidden, 3, s.weights);
     const Tensor cos = filled(DType::kF32, {capacity, s.d / 2}, 4);
     const Tensor sin = filled(DType::kF32, {capacity, s.d / 2}, 5);
     Tensor numbers(b_->allocator(), DType::kI32, {1 + s.rows}, Place::kDevice, MemTag::kWorkspace);

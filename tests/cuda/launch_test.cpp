@@ -49,6 +49,27 @@ void run_passes(DType type, int layers, int head_dim, const std::vector<std::int
   for (const std::int64_t n : rows) pass(n, RowPath::kInvariant);
 }
 
+// Products with quantised weights of as many rows as each kernel is for, alone and with swiglu().
+void run_quantised(DType type) {
+  constexpr std::int64_t kHidden = 40, kFeatures = 32;
+  const std::unique_ptr<Backend> b = make_cuda_backend({.dtype = type});
+  const auto tensor = [&](DType of, std::int64_t rows, std::int64_t cols) {
+    return Tensor(b->allocator(), of, {rows, cols}, Place::kDevice, MemTag::kActivations);
+  };
+  for (const Quantisation by : {Quantisation::kInt8, Quantisation::kInt4}) {
+    const Matrix m = b->make_matrix(2 * kFeatures, kHidden, {type, by}, MemTag::kDraftWeights);
+    for (const std::int64_t rows : {1, 9}) {
+      const Tensor x = tensor(type, rows, kHidden), sums = tensor(DType::kF32, rows, m.rows),
+                   both = tensor(type, rows, m.rows), out = tensor(type, rows, kFeatures);
+      b->clear(x.view());
+      b->linear(x.view(), m, sums.view(), false);
+      b->linear(x.view(), m, both.view(), false);
+      b->swiglu(both.view(), out.view());
+      b->synchronize();
+    }
+  }
+}
+
 // "void triforce::kernels::(anonymous namespace)::f<int>(char)" -> "f<int>", without which of
 // the 16-bit types it is for.
 std::string short_name(const std::string& name) {
@@ -68,6 +89,7 @@ std::string launches_of() {
   for (const DType type : {DType::kF16, DType::kBF16}) {
     for (const int head_dim : {64, 128})
       run_passes(type, 2, head_dim, {1, 7, 9, 17, 25, 33, 65, 81, kMaxPass});
+    run_quantised(type);
   }
   if (kHasSm90a) {
     tf_emulator::Limits limits;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/quantise.h"
 #include "cuda/kv_test_support.h"
 
 namespace triforce::kernels {
@@ -113,10 +114,10 @@ TEST_P(RowsTest, PackedRowsAreTheRoundedOnes) {
     const TensorView source = from == DType::kF32 ? make_view(wide.data(), from, {kRows, kCols})
                                                   : make_view(narrow.data(), from, {kRows, kCols});
     Matrix m;
-    m.dtype = type;
+    m.format = type;
     m.rows = kRows;
     m.cols = kCols;
-    m.storage = Buffer(a_, packed_bytes(kRows, kCols), Place::kDevice, MemTag::kWorkspace);
+    m.storage = Buffer(a_, packed_bytes(kRows, kCols, type), Place::kDevice, MemTag::kWorkspace);
     pack_rows(m, 0, source, nullptr);
     const OnDevice<std::uint16_t> out(a_, std::vector<std::uint16_t>(count(kSome, kCols)));
     unpack_rows(m, kFirst, make_view(out.data(), type, {kSome, kCols}), nullptr);
@@ -125,6 +126,118 @@ TEST_P(RowsTest, PackedRowsAreTheRoundedOnes) {
       const std::size_t at = count(kFirst, kCols) + i;
       const float exact = from == DType::kF32 ? x[at] : from_half(halves[at], from);
       ASSERT_EQ(got[i], to_half(exact, type)) << i << " of rows of " << static_cast<int>(from);
+    }
+  }
+}
+
+// Rows whose product with a unit matrix is what the host quantises them to: in blocks of rows and
+// one at a time, in f32 and in the type, from every type and set in two pieces.
+class QuantisedRows {
+ public:
+  static constexpr std::int64_t kRows = 37, kCols = 150, kCut = 5;
+
+  QuantisedRows(CudaAllocator& a, WeightFormat format, DType from)
+      : a_(a), format_(format), from_(from), x_(normals(count(kRows, kCols), 9)) {
+    for (std::int64_t k = 0; k < kWeightGroup; ++k) {
+      x_[count(1, kCols) + count(k, 1)] = 0;          // no scale
+      x_[count(2, kCols) + count(k, 1)] *= 1e-9F;     // nor one in f16
+      x_[count(3, kCols) + count(k, 1)] *= 0x1p-17F;  // one with few digits
+    }
+    x_[count(4, kCols)] = NAN;
+    x_[count(5, kCols)] = INFINITY;
+    m_.format = format;
+    m_.rows = kRows;
+    m_.cols = kCols;
+    m_.storage = Buffer(a_, packed_bytes(kRows, kCols, format), Place::kDevice, MemTag::kWorkspace);
+  }
+  void set() {
+    const DType held = from_ == DType::kF32 ? format_.type : from_;
+    halves_ = to_halves(x_, held);
+    const OnDevice<float> wide(a_, x_);
+    const OnDevice<std::uint16_t> narrow(a_, halves_);
+    void* const data = from_ == DType::kF32 ? static_cast<void*>(wide.data()) : narrow.data();
+    const TensorView all = make_view(data, from_, {kRows, kCols});
+    pack_rows(m_, kCut, all.rows(kCut, kRows - kCut), nullptr);
+    pack_rows(m_, 0, all.rows(0, kCut), nullptr);
+    TF_CUDA(cudaDeviceSynchronize());
+  }
+  // What element (row, col) stands for.
+  std::vector<float> expected() const {
+    std::vector<float> out(x_.size());
+    std::vector<std::int8_t> codes(kWeightGroup);
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      for (std::int64_t begin = 0; begin < kCols; begin += kWeightGroup) {
+        const std::size_t n = count(std::min(kWeightGroup, kCols - begin), 1);
+        const std::size_t at = count(row, kCols) + count(begin, 1);
+        std::vector<float> group(n);
+        for (std::size_t i = 0; i < n; ++i) group[i] = rounded(at + i);
+        const float scale =
+            f16_to_f32(quantise_group(group, format_.quantisation, std::span(codes).first(n)));
+        for (std::size_t i = 0; i < n; ++i) out[at + i] = scale * static_cast<float>(codes[i]);
+      }
+    }
+    return out;
+  }
+  // Columns [first, first + n), each as a row, from a product of n rows; as f32.
+  std::vector<float> columns(std::int64_t first, std::int64_t n, bool wide) const {
+    std::vector<float> unit(count(n, kCols));
+    for (std::int64_t i = 0; i < n; ++i) unit[count(i, kCols) + count(first + i, 1)] = 1;
+    const OnDevice<std::uint16_t> x(a_, to_halves(unit, format_.type));
+    const TensorView rows = make_view(x.data(), format_.type, {n, kCols});
+    if (wide) {
+      const OnDevice<float> out(a_, std::vector<float>(count(n, kRows)));
+      linear(rows, packed(m_), make_view(out.data(), DType::kF32, {n, kRows}), false, nullptr);
+      return out.values();
+    }
+    const OnDevice<std::uint16_t> out(a_, std::vector<std::uint16_t>(count(n, kRows)));
+    linear(rows, packed(m_), make_view(out.data(), format_.type, {n, kRows}), false, nullptr);
+    return from_halves(out.values(), format_.type);
+  }
+
+ private:
+  float rounded(std::size_t i) const {
+    const DType held = from_ == DType::kF32 ? format_.type : from_;
+    return from_half(to_half(from_half(halves_[i], held), format_.type), format_.type);
+  }
+
+  CudaAllocator& a_;
+  WeightFormat format_;
+  DType from_;
+  std::vector<float> x_;
+  std::vector<std::uint16_t> halves_;
+  Matrix m_;
+};
+
+TEST_P(RowsTest, QuantisedRowsAreThoseOfTheHost) {
+  constexpr std::int64_t kRows = QuantisedRows::kRows, kCols = QuantisedRows::kCols;
+  const DType type = GetParam();
+  for (const Quantisation by : {Quantisation::kInt8, Quantisation::kInt4}) {
+    for (const DType from : {DType::kF32, DType::kF16, DType::kBF16}) {
+      SCOPED_TRACE(fmt::format("{} from {}", to_string(by), to_string(from)));
+      QuantisedRows rows(a_, {type, by}, from);
+      rows.set();
+      const std::vector<float> want = rows.expected();
+      const auto expect_columns = [&](std::int64_t first, std::int64_t n, bool wide) {
+        const std::vector<float> got = rows.columns(first, n, wide);
+        for (std::int64_t i = 0; i < n; ++i) {
+          for (std::int64_t row = 0; row < kRows; ++row) {
+            const float value = got[count(i, kRows) + count(row, 1)];
+            if (row == 4 || row == 5) {  // with a value that is not finite
+              EXPECT_TRUE(std::isnan(value)) << row << ' ' << first + i;
+              continue;
+            }
+            const float exact = want[count(row, kCols) + count(first + i, 1)];
+            ASSERT_EQ(value, wide ? exact : from_half(to_half(exact, type), type))
+                << row << ' ' << first + i;
+          }
+        }
+      };
+      expect_columns(0, kCols / 2, true);  // several kernels
+      expect_columns(kCols / 2, kCols / 2, true);
+      expect_columns(60, 9, false);
+      for (const std::int64_t col : {0, 63, 64, 149}) {
+        for (const bool wide : {true, false}) expect_columns(col, 1, wide);
+      }
     }
   }
 }

@@ -75,6 +75,8 @@ TEST_F(EngineMemory, LedgerEqualsThePlan) {
     in.options = toy_options();
     in.options.selection = selection;
     in.options.dense_layers = selection == Selection::kMeanKey ? 1 : 0;
+    if (lanes == 3) in.options.draft_weights = Quantisation::kInt4;
+    if (lanes == 2) in.options.draft_weights = Quantisation::kInt8;
     in.run = {300, 40, all_methods(), {}, lanes};
     if (selection == Selection::kAttention) {
       in.run.max_prompt = 700;  // one pass, in the memory of the retrieval cache
@@ -84,7 +86,7 @@ TEST_F(EngineMemory, LedgerEqualsThePlan) {
     const MemoryPlan passes = plan_memory(in);
     in.random_target = in.random_draft = true;
     const MemoryPlan plan = plan_memory(in);
-    const ToyPair pair(*backend, in.dtype, tc, dc);
+    const ToyPair pair(*backend, in.dtype, tc, dc, {}, in.options.draft_weights);
     const ToyRun run(*backend, pair, in.options, in.run);
     for (int i = 0; i < static_cast<int>(MemTag::kCount); ++i) {
       const auto tag = static_cast<MemTag>(i);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "core/forwarding_backend.h"
 #include "cpu/cpu_backend.h"
@@ -182,6 +183,32 @@ TEST_F(EngineOnce, WithRoomForAllTokensADenseTargetIsNeverRejected) {
   }
 }
 
+// The same where drafts multiply with copies of the weights in fewer bits: what they propose is
+// the target's only nearly, and what is generated is the target's.
+TEST_F(EngineOnce, DraftsMultiplyWithTheirOwnWeights) {
+  const ModelConfig t = toy_config("t", 3, 4, 2, 16, kVocab),
+                    d = toy_config("d", 1, 2, 2, 16, kVocab);
+  std::map<Quantisation, std::int64_t> rejected;
+  std::set<std::vector<Token>> streams;
+  for (const auto by : {Quantisation::kNone, Quantisation::kInt8, Quantisation::kInt4}) {
+    const ToyPair pair(*backend_, DType::kBF16, t, d, {}, by);
+    SpeculationOptions o = toy_options();
+    o.draft_weights = by;
+    o.budget = 512;
+    o.sampling = {1.0F, 1.0F, 0};
+    o.acceptance = Acceptance::kCoupled;
+    ToyRun run(*backend_, pair, o, {150, 300, all_methods()});
+    run.prefill(toy_prompt(150, kVocab, 0));
+    expect_equal_streams(run_all(run, 300, 3, 0), to_string(by));
+    rejected[by] = run.generate(Method::kRetrieval, 300, 3, 0).levels.back().rejected;
+    streams.insert(run.generate(kBaselineMethod, 300, 3, 0).tokens);
+  }
+  EXPECT_EQ(streams.size(), 1U) << "the last word is not that of the target's own weights";
+  EXPECT_EQ(rejected[Quantisation::kNone], 0);
+  EXPECT_GT(rejected[Quantisation::kInt8], 0);
+  EXPECT_GT(rejected[Quantisation::kInt4], 2 * rejected[Quantisation::kInt8]);
+}
+
 // Selections for each drafted token: analysis of what a draft could see, lossless as any.
 TEST_F(EngineOnce, SelectionsForEachTokenAreLossless) {
   const std::vector<Method> methods = {Method::kRetrieval, Method::kDraft};
@@ -347,6 +374,10 @@ TEST_F(EngineOnce, OptionsThatDoNotFitAreUsageErrors) {
     const ToyRun run(*backend_, pair, in.options, in.run);  // what the plan accepts can be built
     return false;
   };
+  EXPECT_TRUE(refused([](auto& o, auto& run) {
+    o.draft_weights = Quantisation::kInt4;
+    run.methods = {Method::kDraft};
+  }));
   EXPECT_FALSE(refused([](auto&, auto&) {}));
   EXPECT_TRUE(refused([](auto& o, auto&) { o.gamma = 0; }));
   EXPECT_FALSE(refused([](auto& o, auto&) { o.gamma = kMaxGamma; }));

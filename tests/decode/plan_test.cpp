@@ -122,6 +122,34 @@ TEST(TiedEmbeddings, APassReadsTheOutputMatrixAndNotTheTable) {
   }
 }
 
+// Copies for drafts: the target's passes over small caches read 4 or 8 bits of each weight, of the
+// head's 8, and two bytes of each 64. The others read what they did before; memory holds both.
+TEST(DraftWeights, DraftingPassesOfTheTargetReadTheCopies) {
+  PlanInput in;
+  in.target = *find_preset("llama-7B-128K");
+  in.draft = *find_preset("llama-68M");
+  in.options.budget = 1024;
+  in.run = {4000, 16, {Method::kTriForce, Method::kStreaming}};
+  constexpr std::int64_t kHead = 32000 * 4096;
+  constexpr std::int64_t kWeights = 32LL * (4 * 4096 * 4096 + 3 * 4096 * 11008) + kHead;
+  constexpr std::int64_t kNorms = 65 * 4096 * 4;
+  const MemoryPlan own = plan_memory(in);
+  EXPECT_EQ(own.passes[Pass::kRetrieval].weights, 2 * kWeights + kNorms);
+  for (const auto by : {Quantisation::kInt8, Quantisation::kInt4}) {
+    in.options.draft_weights = by;
+    const MemoryPlan plan = plan_memory(in);
+    const std::int64_t copies =
+        (kWeights - kHead) * (by == Quantisation::kInt4 ? 4 : 8) / 8 + kHead + kWeights / 64 * 2;
+    for (const Pass pass : {Pass::kRetrieval, Pass::kStreaming}) {
+      EXPECT_EQ(plan.passes[pass].weights, copies + kNorms) << to_string(by);
+    }
+    for (const Pass pass : {Pass::kFull, Pass::kDraft}) {
+      EXPECT_EQ(plan.passes[pass].weights, own.passes[pass].weights) << to_string(by);
+    }
+    EXPECT_EQ(plan.total_bytes(), own.total_bytes() + copies) << to_string(by);
+  }
+}
+
 // A window is read anew in parts: each reads the rows before it, and all weights but what only
 // logits need, which the last one reads too.
 TEST(DraftWindow, PassesReadAllOfItEachTime) {

@@ -35,9 +35,10 @@ struct ToyPair {
       : ToyPair(backend, dtype, toy_config("toy-target", 2, 4, 2, 16, vocab),
                 toy_config("toy-draft", 1, 2, 2, 16, vocab)) {}
   ToyPair(Backend& backend, DType dtype, const ModelConfig& target_config,
-          const ModelConfig& draft_config, const Shard& shard = {})
+          const ModelConfig& draft_config, const Shard& shard = {},
+          Quantisation drafts = Quantisation::kInt4)
       : target(random_weights(backend, target_config, dtype, 11, MemTag::kTargetWeights, nullptr,
-                              shard)),
+                              shard, drafts)),
         draft(random_weights(backend, draft_config, dtype, 12, MemTag::kDraftWeights, nullptr)) {}
   ModelWeights target, draft;
 };
@@ -137,6 +138,13 @@ inline std::vector<Variant> variants() {
   add("quest, rebuild every 20", [](auto& o) {
     o.selection = Selection::kQuest;
     o.rebuild = {RebuildPolicy::Kind::kEvery, 20, 0};
+  });
+  add("int4 weights of drafts", [](auto& o) { o.draft_weights = Quantisation::kInt4; });
+  add("int4 weights of drafts, attention selection, dense layer, a tree", [](auto& o) {
+    o.draft_weights = Quantisation::kInt4;
+    o.selection = Selection::kAttention;
+    o.dense_layers = 1;
+    o.tree = random_tree(12, 4);
   });
   add("budget beyond the prompt", [](auto& o) { o.budget = 1024; });
   add("a drafter with one token", [](auto& o) { o.draft_budget = 1; });

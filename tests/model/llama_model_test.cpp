@@ -1,7 +1,9 @@
 // The forward pass: any split into passes, any kind of logits, bad tokens.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/forwarding_backend.h"
 #include "model/tiny_model.h"
@@ -189,6 +191,69 @@ TEST(LlamaModel, ATiedTableIsHeldOnce) {
                         make_view(table.storage.data(), dtype, {table.rows, table.cols}));
     FullCache again = t.full();
     EXPECT_EQ(t.run(tokens, again, 20), expected);
+  }
+}
+
+// A matrix of f32 with the values and the bias that a quantised one stands for, by products with
+// rows of I.
+Matrix widened(Backend& b, Matrix& m) {
+  Tensor bias = std::exchange(m.bias, {});
+  std::vector<float> values(static_cast<std::size_t>(m.rows * m.cols));
+  std::vector<float> unit(static_cast<std::size_t>(m.cols));
+  std::vector<float> column(static_cast<std::size_t>(m.rows));
+  Matrix plain = b.make_matrix(m.rows, m.cols, DType::kF32, MemTag::kTargetWeights);
+  for (std::int64_t k = 0; k < m.cols; ++k) {
+    std::ranges::fill(unit, 0.0F);
+    unit[static_cast<std::size_t>(k)] = 1;
+    b.linear(make_view(unit.data(), DType::kF32, {1, m.cols}), m,
+             make_view(column.data(), DType::kF32, {1, m.rows}), false);
+    for (std::int64_t r = 0; r < m.rows; ++r) {
+      values[static_cast<std::size_t>(r * m.cols + k)] = column[static_cast<std::size_t>(r)];
+    }
+  }
+  b.set_rows(plain, 0, make_view(values.data(), DType::kF32, {m.rows, m.cols}));
+  if (bias) {
+    plain.bias = Tensor(b.allocator(), DType::kF32, {m.rows}, b.place(), MemTag::kTargetWeights);
+    b.upload(plain.bias.view(), bias.view());
+  }
+  m.bias = std::move(bias);
+  return plain;
+}
+
+// A pass that drafts is one of a model that has the copies for its own, and changes no other pass.
+TEST(LlamaModel, DraftsMultiplyWithTheQuantisedCopies) {
+  const std::vector<Token> tokens = random_tokens(12, 61, 1);
+  const auto logits = [&](Tiny& t, const ModelWeights& w, Precision precision) {
+    LlamaModel model(*t.backend, w, 512, 64, 64);
+    FullCache cache = t.full();
+    const PassPart part{tokens, &cache};
+    return testing::host_copy(*t.backend, model.forward(std::span(&part, 1), Logits::kAll,
+                                                        RowPath::kInvariant, precision));
+  };
+  for (const auto by : {Quantisation::kInt8, Quantisation::kInt4}) {
+    for (const bool tied : {false, true}) {
+      ModelConfig c = tiny_config();
+      c.tied_embeddings = tied;
+      if (tied) c.architecture = Architecture::kQwen2;  // with biases
+      Tiny t(c);
+      const auto make = [&](Quantisation drafts) {
+        return random_weights(*t.backend, c, DType::kF32, 7, MemTag::kTargetWeights, {}, {},
+                              drafts);
+      };
+      const ModelWeights own = make(Quantisation::kNone);
+      ModelWeights both = make(by), copies = make(Quantisation::kNone);
+      ASSERT_TRUE(both.drafts);
+      for (std::size_t l = 0; l < copies.layers.size(); ++l) {
+        for (Matrix LayerMatrices::*m : {&LayerMatrices::qkv, &LayerMatrices::out,
+                                         &LayerMatrices::gate_up, &LayerMatrices::down}) {
+          copies.layers[l].*m = widened(*t.backend, both.drafts->layers[l].*m);
+        }
+      }
+      copies.lm_head = widened(*t.backend, both.drafts->head);
+      EXPECT_EQ(logits(t, both, Precision::kOwn), logits(t, own, Precision::kOwn));
+      EXPECT_EQ(logits(t, both, Precision::kDraft), logits(t, copies, Precision::kOwn));
+      EXPECT_NE(logits(t, both, Precision::kDraft), logits(t, own, Precision::kOwn));
+    }
   }
 }
 

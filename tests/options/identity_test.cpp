@@ -141,6 +141,7 @@ TEST(CaseId, DependsOnTheOptionsOfItsMethod) {
       {{"--budget", "512"}, "triforce retrieval streaming"},
       {{"--chunk-size", "16"}, "triforce retrieval"},
       {{"--dense-layers", "2"}, "triforce retrieval streaming"},
+      {{"--draft-weights", "int4"}, "triforce retrieval streaming"},
       {{"--rebuild", "every:32"}, "triforce retrieval"},
       {{"--selection", "attention"}, "triforce retrieval"},
       {{"--selection", "h2o"}, "triforce retrieval"},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/elements.h"
 #include "core/forwarding_backend.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/workers.h"
@@ -70,6 +71,7 @@ class Broken final : public ForwardingBackend {
     kPath,
     kScores,
     kBounds,
+    kQuantised,
     kTop,
     kGather,
     kCopyRows,
@@ -156,6 +158,19 @@ class Broken final : public ForwardingBackend {
     ForwardingBackend::do_verify(requests, r, out);
     if (fault_ == Fault::kPath) --out.back().last;
   }
+  void do_set_rows(Matrix& m, std::int64_t row_begin, TensorView src) override {
+    if (fault_ != Fault::kQuantised || !m.format.is_quantised()) {
+      ForwardingBackend::do_set_rows(m, row_begin, src);
+      return;
+    }
+    std::vector<float> values(static_cast<std::size_t>(src.numel()));
+    for (std::int64_t r = 0; r < src.shape[0]; ++r) {
+      convert(values.data() + r * m.cols, DType::kF32, src.rows(r, 1).data, src.dtype, m.cols);
+    }
+    for (float& x : values) x *= 1.01F;
+    ForwardingBackend::do_set_rows(m, row_begin,
+                                   make_view(values.data(), DType::kF32, {src.shape[0], m.cols}));
+  }
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                        TensorView scores, ChunkRule rule) override {
     if (fault_ == Fault::kBounds) rule = ChunkRule::kMeanKey;
@@ -207,6 +222,8 @@ TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
         {Fault::kPath, "operations: verify, trees"},
         {Fault::kScores, "operations: score_chunks, f32"},
         {Fault::kBounds, "operations: score_chunks, f32 rows, by bounds"},
+        {Fault::kQuantised, "operations: set_rows, int4 weights in f32"},
+        {Fault::kQuantised, "operations: set_rows rounds to nearest, int8 weights in f32"},
         {Fault::kTop, "operations: top_chunks"},
         {Fault::kGather, "operations: gather_chunks, f32"},
         {Fault::kCopyRows, "operations: copy_rows, f32"},

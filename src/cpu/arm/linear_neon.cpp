@@ -3,6 +3,7 @@
 #include "cpu/arm/vector_neon.h"
 //
 #include "cpu/arm/kernels.h"
+#include "cpu/linear_quantised_tile.h"
 #include "cpu/linear_tile.h"
 
 namespace triforce::cpu {
@@ -22,6 +23,7 @@ const LinearKernels& neon_kernels() {
   static const LinearKernels kKernels = [] {
     LinearKernels k = scalar_kernels();
     set_float_tiles<NeonVector>(k);
+    set_code_tiles<NeonVector>(k);
     k.round_bf16 = round_bf16;
     return k;
   }();

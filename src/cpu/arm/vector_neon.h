@@ -47,6 +47,18 @@ struct NeonVector {
     split(load_words(p + 16), even.c, odd.c);
     split(load_words(p + 24), even.d, odd.d);
   }
+  template <int kBits>
+  TF_NEON float32x4_t quarter_codes(const std::uint32_t* p, int place) {
+    const uint32x4_t words = vld1q_u32(p);
+    const auto top = vreinterpretq_s32_u32(words << (32 - kBits - kBits * place));
+    return vcvtq_f32_s32(top >> (32 - kBits));
+  }
+  // Code `place` of each of 16 words (quantised_panel.h).
+  template <int kBits>
+  TF_NEON Vec codes(const std::uint32_t* p, int place) {
+    return {quarter_codes<kBits>(p, place), quarter_codes<kBits>(p + 4, place),
+            quarter_codes<kBits>(p + 8, place), quarter_codes<kBits>(p + 12, place)};
+  }
   TF_NEON void store(float* p, Vec x) {
     vst1q_f32(p, x.a);
     vst1q_f32(p + 4, x.b);

@@ -2,6 +2,7 @@
 #define TF_ISA __attribute__((target("avx2,fma,f16c")))
 #include "cpu/x86/vector_avx2.h"
 //
+#include "cpu/linear_quantised_tile.h"
 #include "cpu/linear_tile.h"
 #include "cpu/x86/kernels.h"
 
@@ -23,6 +24,7 @@ const LinearKernels& avx2_kernels() {
   static const LinearKernels kKernels = [] {
     LinearKernels k = scalar_kernels();
     set_float_tiles<Avx2Vector>(k);
+    set_code_tiles<Avx2Vector>(k);
     k.round_bf16 = round_bf16;
     return k;
   }();

@@ -2,6 +2,7 @@
 #define TF_ISA __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma,f16c")))
 #include "cpu/x86/vector512.h"
 //
+#include "cpu/linear_quantised_tile.h"
 #include "cpu/linear_tile.h"
 #include "cpu/x86/kernels.h"
 
@@ -36,6 +37,7 @@ const LinearKernels& avx512_kernels() {
   static const LinearKernels kKernels = [] {
     LinearKernels k;
     set_float_tiles<Avx512Vector>(k);
+    set_code_tiles<Avx512Vector>(k);
     k.to_bf16 = to_bf16;
     k.round_bf16 = round_bf16;
     return k;

@@ -29,6 +29,20 @@ struct Avx512Vector {
     odd =
         _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0xffff0000U))));
   }
+  // Code `place` of each of 16 words (quantised_panel.h).
+  template <int kBits>
+  TF_AVX512 Vec codes(const std::uint32_t* p, int place) {
+    using Words = std::uint32_t __attribute__((vector_size(64)));
+    using Integers = std::int32_t __attribute__((vector_size(64)));
+    const auto words = reinterpret_cast<Words>(_mm512_loadu_si512(p));
+    if constexpr (kBits == 4) {  // of an index the instruction reads the lowest four bits
+      const Vec values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+      return _mm512_permutexvar_ps(reinterpret_cast<__m512i>(words >> (4 * place)), values);
+    } else {
+      const auto top = reinterpret_cast<Integers>(words << (32 - kBits - kBits * place));
+      return _mm512_cvtepi32_ps(reinterpret_cast<__m512i>(top >> (32 - kBits)));
+    }
+  }
   TF_AVX512 void store(float* p, Vec x) { _mm512_storeu_ps(p, x); }
   TF_AVX512 void store(std::uint16_t* p, Vec x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),

@@ -37,6 +37,20 @@ struct Avx2Vector {
     odd = {_mm256_castsi256_ps(_mm256_and_si256(a, high)),
            _mm256_castsi256_ps(_mm256_and_si256(b, high))};
   }
+  template <int kBits>
+  TF_AVX2 __m256 half_codes(const std::uint32_t* p, int place) {
+    using Words = std::uint32_t __attribute__((vector_size(32)));
+    using Integers = std::int32_t __attribute__((vector_size(32)));
+    const auto words =
+        reinterpret_cast<Words>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    const auto top = reinterpret_cast<Integers>(words << (32 - kBits - kBits * place));
+    return _mm256_cvtepi32_ps(reinterpret_cast<__m256i>(top >> (32 - kBits)));
+  }
+  // Code `place` of each of 16 words (quantised_panel.h).
+  template <int kBits>
+  TF_AVX2 Vec codes(const std::uint32_t* p, int place) {
+    return {half_codes<kBits>(p, place), half_codes<kBits>(p + 8, place)};
+  }
   TF_AVX2 void store(float* p, Vec x) {
     _mm256_storeu_ps(p, x.a);
     _mm256_storeu_ps(p + 8, x.b);

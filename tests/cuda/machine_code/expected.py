@@ -36,8 +36,14 @@ EARLY = {
     "split_kernel": None,
     "linear_kernel": ("LDG.E.NA.128.CONSTANT", 8),
 }
-# The same of kernels of which the compiler leaves none before it: (a regular expression, loads).
-EARLY_OF = ((r"linear_kernel<.*, 16>", ("LDG.E.NA.128.CONSTANT", 0)),)
+# The same of kernels that load other ones before it: (a regular expression, loads). With as many
+# sums as there are for 128 rows the compiler leaves none. A unit of codes is one load or two, and one
+# of its scales.
+EARLY_OF = ((r"linear_kernel<.*, 16>", ("LDG.E.NA.128.CONSTANT", 0)),
+            (r"linear_kernel<Codes<T, 4>, .*, 1>, 1>", ("LDG.E.NA.", 6)),
+            (r"linear_kernel<Codes<T, 4>, .*", ("LDG.E.NA.", 8)),
+            (r"linear_kernel<Codes<T, 8>, .*, 2>", ("LDG.E.NA.", 6)),
+            (r"linear_kernel<Codes<T, 8>, .*", ("LDG.E.NA.", 12)))
 
 
 def early_loads(kernel):
@@ -70,6 +76,13 @@ def _rows_of_tiles(m):
     return _linear_tiles(m) // int(m["own"] or 2) * int(m["groups"]) * 8 * 32 * 2
 
 
+def _code_units(m):
+    """Groups of 16 x 64 codes, with their scales, that a block takes in a turn."""
+    if (m["own"] or "2") == "1":
+        return LINEAR_WARPS * (4 if m["bits"] == "8" else 3)
+    return LINEAR_WARPS * 2 * (1 if m["bits"] == "8" and int(m["groups"]) > 1 else 2)
+
+
 def _prefill_keys(m):
     return 32 if int(m["dim"]) > 64 else 64
 
@@ -83,6 +96,10 @@ TIMED_LOOPS = (
     TimedLoop(r"linear_kernel<T, Store(Columns<float, (?P<own>\d)>|Swiglu<T>|Rotated<T>), "
               r"(?P<groups>\d+)>",
               lambda m: _linear_tiles(m) * WEIGHT_TILE_BYTES, _rows_of_tiles),
+    TimedLoop(r"linear_kernel<Codes<T, (?P<bits>\d)>, Store(Columns<float, (?P<own>\d)>|Swiglu<T>), "
+              r"(?P<groups>\d)>",
+              lambda m: _code_units(m) * (16 * 64 * int(m["bits"]) // 8 + 32),
+              lambda m: _code_units(m) // int(m["own"] or 2) * int(m["groups"]) * 8 * 64 * 2),
     # Keys and values, which blocks of other queries have brought to the second-level cache; a
     # product of queries and keys, one of weights and values.
     TimedLoop(r"prefill_kernel<T, (?P<dim>\d+), false>", lambda m: 0,
@@ -179,6 +196,7 @@ OF_MANY_ROWS = ("products, and rows from the second-level cache, take longer tha
                 "once; in parts of 32 rows it would be longer")
 OF_MANY_QUERIES = ("products of more than 32 queries take longer than keys, which are read once; "
                    "scripts/cuda_model.py reckons with it")
+OF_FEW_BITS = "codes are a quarter or half of the bytes, and rows those of weights of 16 bits"
 ALL_BUT_RTX_4090 = ("sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 EXEMPTIONS = (
     Exemption("issue", r"linear_kernel<T, StoreColumns<float, 2>, 16>", 668, OF_MANY_ROWS),
@@ -201,7 +219,7 @@ EXEMPTIONS = (
     Exemption("issue", r"wide_split_kernel<T, \d+, 4, false>", 351, OF_MANY_QUERIES),
     Exemption("issue", r"wide_split_kernel<T, \d+, 2, false>", 148, OF_MANY_QUERIES,
               ("sm_86", "sm_90", "sm_100")),
-    Exemption("serial", r"linear_kernel<T, StoreColumns<float, \d>, \d+>", 2,
+    Exemption("serial", r"linear_kernel<(T|Codes<T, \d>), StoreColumns<float, \d>, \d+>", 2,
               "the residual stream is read and written at the end of a block, two numbers a thread"),
     Exemption("serial", r"gather_kernel", 4,
               "once a rebuild: views hold pointers of which no compiler knows that caches are apart"),
@@ -209,6 +227,15 @@ EXEMPTIONS = (
               "where the first-level cache holds none of x, which it does of 4096 columns up to 24 "
               "rows and of 11008 up to 10; scripts/cuda_model.py reckons with the rest",
               ("sm_90", "sm_100")),
+    Exemption("issue", r"linear_kernel<Codes<T, 4>, .*", 147, OF_FEW_BITS + "; of rounds that are whole, "
+              "which are not what is counted, up to 8 rows take less time than codes", ("sm_90",)),
+    Exemption("issue", r"linear_kernel<Codes<T, 4>, .*", 240, OF_FEW_BITS, ("sm_100",)),
+    Exemption("issue", r"linear_kernel<Codes<T, 8>, .*", 160, OF_FEW_BITS, ("sm_100",)),
+    Exemption("early", r"linear_kernel<Codes<T, 8>, .*, 2>", 6,
+              "ptxas for these puts the loads behind the wait, as registers are few",
+              ("sm_100", "sm_120")),
+    Exemption("l2", r"linear_kernel<Codes<T, 4>, .*", 252, OF_FEW_BITS, ("sm_80", "sm_86", "sm_90", "sm_100")),
+    Exemption("l2", r"linear_kernel<Codes<T, 8>, .*", 172, OF_FEW_BITS, ("sm_90", "sm_100")),
     Exemption("narrow", r"score_kernel<.*", 16, "once after a prompt and a rebuild"),
     Exemption("narrow", r"(pack|unpack)_kernel<.*", 1,
               "weights change their order when they are loaded, and for prompts' products"),

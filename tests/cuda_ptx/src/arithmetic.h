@@ -202,6 +202,22 @@ struct ToHalf {
 struct ToBfloat {
   u16 operator()(float a) const { return tf_emulator::detail::bfloat_of_float(a); }
 };
+// Of both 16-bit elements of pairs, each rounded once.
+template <class From, class To>
+struct FmaOfPairs {
+  u32 operator()(u32 a, u32 b, u32 c) const {
+    u32 out = 0;
+    for (int shift = 0; shift < 32; shift += 16) {
+      const auto of = [&](u32 pair) { return From{}(static_cast<u16>(pair >> shift)); };
+      out |= u32{To{}(tf_emulator::detail::fma_to_odd(of(a), of(b), of(c)))} << shift;
+    }
+    return out;
+  }
+};
+// The nearest whole number, the even one of two.
+struct Nearest {
+  float operator()(float a) const { return std::nearbyint(a); }
+};
 template <class To>
 struct Convert {
   template <class T>
@@ -305,6 +321,22 @@ inline void permute_bytes(Warp& w, const Instruction& in, LaneMask lanes) {
       u32 byte = static_cast<u32>(bytes >> 8 * (digit & 7u)) & 255u;
       if (digit >= 8) byte = byte >= 128 ? 255u : 0u;
       out |= byte << 8 * k;
+    }
+    set<u32>(w, in.operand[0], i, out);
+  });
+}
+// Each bit from those of operands 1 to 3, which say, the first highest, which bit of the number.
+inline void look_up_bits(Warp& w, const Instruction& in, LaneMask lanes) {
+  for_each_lane(lanes, [&](int i) {
+    u32 out = 0;
+    for (u32 row = 0; row < 8; ++row) {
+      if ((in.number >> row & 1) == 0) continue;
+      u32 rows = ~u32{0};
+      for (u32 k = 0; k < 3; ++k) {
+        const u32 bits = get<u32>(w, in.operand[k + 1], i);
+        rows &= (row >> (2 - k) & 1u) != 0 ? bits : ~bits;
+      }
+      out |= rows;
     }
     set<u32>(w, in.operand[0], i, out);
   });

@@ -92,6 +92,8 @@ class Opcodes {
     add("fma.rn.f32", {"wwww", &three<float, Fma>});
     add("fma.rm.f32", {"wwww", &three<float, FmaDown>});
     add("fma.rn.f64", {"dddd", &three<double, Fma>});
+    add("fma.rn.f16x2", {"wwww", &three<u32, FmaOfPairs<FromHalf, ToHalf>>});
+    add("fma.rn.bf16x2", {"wwww", &three<u32, FmaOfPairs<FromBfloat, ToBfloat>>});
     add_signed<Div>("div");
     add_unsigned<Div>("div");
     add_floats<Div>("div.rn");
@@ -133,6 +135,7 @@ class Opcodes {
     add("bfi.b32", {"wwwww", &insert_bits<u32>});
     add("bfi.b64", {"dddww", &insert_bits<u64>});
     add("prmt.b32", {"wwww", &permute_bytes});
+    add("lop3.b32", {"wwwwn", &look_up_bits});
     add("brev.b32", {"ww", &one<u32, u32, ReverseBits>});
     add("clz.b32", {"ww", &one<u32, u32, LeadingZeros>});
     add("bfind.shiftamt.u32", {"ww", &one<u32, u32, FindShift>});
@@ -175,6 +178,7 @@ class Opcodes {
     add("cvt.rn.f64.u64", {"dd", &one<double, u64, Convert<double>>});
     add("cvt.rzi.s32.f32", {"ww", &one<s32, float, Truncate<s32>>});
     add("cvt.rzi.u32.f32", {"ww", &one<u32, float, Truncate<u32>>});
+    add("cvt.rni.f32.f32", {"ww", &one<float, float, Nearest>});
     add("cvt.sat.f32.f32", {"ww", &one<float, float, Saturate>});
   }
 

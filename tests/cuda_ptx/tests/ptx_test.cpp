@@ -54,6 +54,10 @@ TEST(Ptx, Bits) {
   EXPECT_EQ(
       value("mov.u32 %r1, 0x33221100; mov.u32 %r2, 0x778855f4; prmt.b32 %out, %r1, %r2, 0xc410;"),
       0xff'f4'11'00u);
+  EXPECT_EQ(value("mov.u32 %r1, 0xf0; mov.u32 %r2, 0xcc; lop3.b32 %out, %r1, %r2, 0xaa, 0xea;"),
+            0xeau);
+  EXPECT_EQ(value("mov.u32 %r1, 0xf0; mov.u32 %r2, 0xcc; lop3.b32 %out, %r1, %r2, 0xaa, 0x16;"),
+            0x16u);
   EXPECT_EQ(value("brev.b32 %out, 6;"), 0x60000000u);
   EXPECT_EQ(value("clz.b32 %out, 6;"), 29u);
   EXPECT_EQ(value("bfind.shiftamt.u32 %out, 6;"), 29u);
@@ -84,6 +88,7 @@ TEST(Ptx, FloatsRoundAsTheirOpcodesSay) {
   EXPECT_EQ(value("cvt.rzi.s32.f32 %out, 0fC0F33333;"), static_cast<std::uint32_t>(-7));  // -7.6
   EXPECT_EQ(value("cvt.rzi.u32.f32 %out, 0fC0F33333;"), 0u);
   EXPECT_EQ(value("cvt.rzi.s32.f32 %out, 0f7F800000;"), 0x7fffffffu);
+  EXPECT_EQ(value("cvt.rni.f32.f32 %f1, 0f40200000; mov.b32 %out, %f1;"), of_float(2.0F));  // 2.5
   EXPECT_EQ(value("cvt.rn.f32.s32 %f1, 16777217; mov.b32 %out, %f1;"), of_float(16777216.0F));
 }
 
@@ -102,6 +107,18 @@ TEST(Ptx, SixteenBitFormats) {
             of_float(1 + 0x1p-10F));
   EXPECT_EQ(value("mov.u16 %h1, 0x3f81; cvt.f32.bf16 %f1, %h1; mov.b32 %out, %f1;"),
             of_float(1 + 0x1p-7F));
+}
+
+TEST(Ptx, PairsOfSixteenBitsAreMultipliedAndAdded) {
+  EXPECT_EQ(value("mov.u32 %r1, 0x64056408; mov.u32 %r2, 0x3c003c00; mov.u32 %r3, 0xe408e408; "
+                  "fma.rn.f16x2 %out, %r1, %r2, %r3;"),
+            0xc2000000u);  // 1029 - 1032, 0
+  EXPECT_EQ(value("mov.u32 %r1, 0x4305430f; mov.u32 %r2, 0x3f803f80; mov.u32 %r3, 0xc308c308; "
+                  "fma.rn.bf16x2 %out, %r1, %r2, %r3;"),
+            0xc04040e0u);  // 133 - 136, 7
+  EXPECT_EQ(value("mov.u32 %r1, 0x3c013c00; mov.u32 %r3, 0xbc020000; "
+                  "fma.rn.f16x2 %out, %r1, %r1, %r3;"),
+            0x00103c00u);  // 2^-20: the product is not rounded before it is added
 }
 
 // Each with a number, and with a NaN.
