@@ -23,11 +23,10 @@ inline std::uint16_t quantise_group(std::span<const float> x, Quantisation by,
   const std::uint16_t bits = f32_to_f16(largest / most);
   const float scale = f16_to_f32(bits);
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const float code = std::nearbyint(x[i] / scale);  // NaN: 0 / 0, or not finite
-    codes[i] = static_cast<std::int8_t>(code > most    ? most
-                                        : code < -most ? -most
-                                        : code == code ? code
-                                                       : 0.0F);
+    constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer
+    const float at = x[i] / scale;         // NaN: 0 / 0, or not finite
+    const float kept = at > most ? most : at < -most ? -most : at == at ? at : 0.0F;
+    codes[i] = static_cast<std::int8_t>((kept + kRound) - kRound);
   }
   return bits;
 }

@@ -3,9 +3,9 @@
 // A panel holds 64 consecutive rows (output features) of a weight matrix, depth outermost:
 //   f32, f16: [K padded to 16][64]              bf16: [K padded to 32, by pairs][64][2]
 // which are oneDNN's BA16a64b and BA16a64b2a, so that its GEMM reads the same memory. Quantised
-// weights lie as quantised_panel.h says. Every output
-// element has one accumulator that takes its products in rising k: its bits depend neither on the
-// other rows of a call nor on the thread that computes it.
+// weights lie as quantised_panel.h says. Every output element has one accumulator that takes its
+// products in rising k, or the sums of groups: its bits depend neither on the other rows of a call
+// nor on the thread that computes it.
 #pragma once
 #include <array>
 #include <cstddef>

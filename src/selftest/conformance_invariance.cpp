@@ -17,6 +17,9 @@ constexpr std::int64_t kRowCounts[] = {1, 2, 7, 8, 9, 16, 17, 24, 25, 31, 32, 33
 constexpr std::int64_t kProductRows[] = {1,  2,  7,  8,  9,  16, 17, 24, 25,
                                          32, 33, 64, 65, 80, 81, 96, 97, 128};
 
+// The same of quantised weights.
+constexpr std::int64_t kQuantisedRows[] = {1, 7, 8, 9, 16, 17, 33, 128};
+
 enum class Part : std::uint8_t { kFirst, kLast };
 
 // Runs op(begin, n) on the first n of kRows rows, or on the last n, for every count; all bits must
@@ -54,7 +57,9 @@ void check_products_and_attention(Backend& tested, const Sizes& s, const Emit& e
       Matrix m = tested.make_matrix(kOut, kIn, format, MemTag::kTargetWeights);
       tested.set_rows(m, 0, host_view(w, {kOut, kIn}));
       m.bias = tensor_of(tested, DType::kF32, {kOut}, normal_values(kOut, 29));
-      check(fmt::format("linear, {}", text_of(format)), Part::kFirst, kProductRows, emit,
+      const std::span<const std::int64_t> counts =
+          format.is_quantised() ? std::span<const std::int64_t>(kQuantisedRows) : kProductRows;
+      check(fmt::format("linear, {}", text_of(format)), Part::kFirst, counts, emit,
             [&](std::int64_t begin, std::int64_t n) {
               const Tensor out = make_tensor(tested, tested.activation_dtype(), {n, kOut});
               tested.linear(x.view().rows(begin, n), m, out.view(), false);

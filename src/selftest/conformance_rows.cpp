@@ -2,6 +2,7 @@
 // Tests: tests/selftest/selftest_test.cpp, tests/backend/conformance_test.cpp
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "core/float16.h"
@@ -178,8 +179,10 @@ void check_quantised(Backend& tested, WeightFormat format, const Emit& emit) {
 // Rows set piece by piece, from every source format, come back.
 void check_set_rows(Backend& tested, Backend& oracle, WeightFormat format, const Emit& emit) {
   Worst worst(fmt::format("set_rows, {}", text_of(format)));
-  constexpr std::int64_t kSizes[][2] = {{1, 1}, {16, 32}, {37, 61}, {50, 130}, {150, 45}};
-  for (const auto& size : kSizes) {
+  constexpr std::int64_t kSizes[][2] = {{1, 1}, {37, 61}, {50, 130}, {16, 32}, {150, 45}};
+  // Of quantised rows some less: what is copied is groups, and the reference is slow.
+  const auto sizes = std::span(kSizes).first(format.is_quantised() ? 3 : std::size(kSizes));
+  for (const auto& size : sizes) {
     const std::int64_t rows = size[0], cols = size[1];
     for (const DType source : {DType::kF32, DType::kF16, DType::kBF16}) {
       const Floats values = normal_values(rows * cols, 5);

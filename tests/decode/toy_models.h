@@ -139,7 +139,6 @@ inline std::vector<Variant> variants() {
     o.selection = Selection::kQuest;
     o.rebuild = {RebuildPolicy::Kind::kEvery, 20, 0};
   });
-  add("int4 weights of drafts", [](auto& o) { o.draft_weights = Quantisation::kInt4; });
   add("int4 weights of drafts, attention selection, dense layer, a tree", [](auto& o) {
     o.draft_weights = Quantisation::kInt4;
     o.selection = Selection::kAttention;

@@ -215,7 +215,7 @@ class Patterns(unittest.TestCase):
                "linear_kernel<T, StoreRotated<T>, 1>", "probs_kernel<true, true>",
                "sample_kernel", "verify_kernel", "prefill_kernel<T, 128, false>",
                "prefill_kernel<T, 64, false>", "key_mass_kernel<T>", "read_kernel",
-               "rms_norm_kernel<T, 4>"}
+               "rms_norm_kernel<T, 4>", "linear_kernel<Codes<T, 4>, StoreSwiglu<T>, 1>"}
 
     def test_all_are_used(self):
         self.assertEqual(expected.unused_patterns(self.KERNELS, ["sample_kernel"], ["sm_80"]), [])
@@ -402,11 +402,21 @@ class Planted(unittest.TestCase):
             if "linear_kernel" not in timed.kernel:
                 continue
             for rest in ("StoreColumns<float, 1>, 2", "StoreSwiglu<T>, 2"):
-                found = re.fullmatch(timed.kernel, f"linear_kernel<T, {rest}>")
-                rows[rest] = timed.rows_bytes(found)
-                self.assertEqual(timed.tile_bytes(found), 32 << 10)
+                if found := re.fullmatch(timed.kernel, f"linear_kernel<T, {rest}>"):
+                    rows[rest] = timed.rows_bytes(found)
+                    self.assertEqual(timed.tile_bytes(found), 32 << 10)
         # 16 rows of 32 numbers for every tile of weights of 1 KB, or for two of them.
         self.assertEqual(list(rows.values()), [32 << 10, 16 << 10])
+
+    def test_rows_of_products_of_codes(self):
+        sizes = {}
+        for timed in expected.TIMED_LOOPS:
+            for rest in ("4>, StoreSwiglu<T>, 2", "8>, StoreColumns<float, 1>, 1"):
+                if found := re.fullmatch(timed.kernel, f"linear_kernel<Codes<T, {rest}>"):
+                    sizes[rest] = (timed.tile_bytes(found), timed.rows_bytes(found))
+        # 32 groups with their scales; 16 rows of 64 numbers for two of them, or 8 rows for each.
+        self.assertEqual(list(sizes.values()),
+                         [(32 * (512 + 32), 32 << 10), (32 * (1024 + 32), 32 << 10)])
 
     def test_a_block_of_wide_attention_takes_a_part_of_a_tile(self):
         bytes_of = {}
