@@ -13,8 +13,6 @@
 #include "cpu/x86/amx_tiles.h"
 #include "cpu/x86/kernels.h"
 
-#define TF_AMX TF_ISA
-
 namespace triforce::cpu {
 namespace {
 
@@ -24,8 +22,28 @@ constexpr std::int64_t kPairBytes = kPanel * 4;
 constexpr std::int64_t kStepBytes = 16 * kPairBytes;
 constexpr std::int64_t kAccBytes = kPanel * 4;
 
+// Registers 0 to 3 += x . w over the 32 k of a step.
+TF_AVX512 void multiply_step(const std::byte* w, const std::byte* x, std::int64_t x_stride_bytes) {
+  _tile_loadd(4, x, x_stride_bytes);
+  _tile_loadd(5, w, kPairBytes);
+  _tile_dpbf16ps(0, 4, 5);
+  _tile_loadd(6, w + 64, kPairBytes);
+  _tile_dpbf16ps(1, 4, 6);
+  _tile_loadd(7, w + 128, kPairBytes);
+  _tile_dpbf16ps(2, 4, 7);
+  _tile_loadd(5, w + 192, kPairBytes);
+  _tile_dpbf16ps(3, 4, 5);
+}
+// Registers 0 to 3 to acc[R][64].
+TF_AVX512 void store_sums(float* acc) {
+  _tile_stored(0, acc, kAccBytes);
+  _tile_stored(1, acc + 16, kAccBytes);
+  _tile_stored(2, acc + 32, kAccBytes);
+  _tile_stored(3, acc + 48, kAccBytes);
+}
+
 template <int R>
-TF_AMX void tile(const std::byte* w, const std::byte* x, std::int64_t x_stride_bytes,
+TF_ISA void tile(const std::byte* w, const std::byte* x, std::int64_t x_stride_bytes,
                  std::int64_t steps, float* acc, TileTurn turn) {
   static constexpr TileConfig kConfig = make_tile_config(R);
   _tile_loadconfig(&kConfig);
@@ -39,27 +57,16 @@ TF_AMX void tile(const std::byte* w, const std::byte* x, std::int64_t x_stride_b
         _mm_prefetch(reinterpret_cast<const char*>(w + kAhead + line), _MM_HINT_T0);
       }
     }
-    _tile_loadd(4, x, x_stride_bytes);
-    _tile_loadd(5, w, kPairBytes);
-    _tile_dpbf16ps(0, 4, 5);
-    _tile_loadd(6, w + 64, kPairBytes);
-    _tile_dpbf16ps(1, 4, 6);
-    _tile_loadd(7, w + 128, kPairBytes);
-    _tile_dpbf16ps(2, 4, 7);
-    _tile_loadd(5, w + 192, kPairBytes);
-    _tile_dpbf16ps(3, 4, 5);
+    multiply_step(w, x, x_stride_bytes);
   }
-  _tile_stored(0, acc, kAccBytes);
-  _tile_stored(1, acc + 16, kAccBytes);
-  _tile_stored(2, acc + 32, kAccBytes);
-  _tile_stored(3, acc + 48, kAccBytes);
+  store_sums(acc);
   _tile_release();  // an idle tile state would be saved at every context switch
 }
 
 // Codes of one group become bf16 in the first-level cache, [32 pairs of k][64 columns][2], where a
 // tile register can load them.
 template <int kBits>
-TF_AMX inline void widen_group(const std::uint32_t* words, std::uint16_t* to) {
+TF_ISA inline void widen_group(const std::uint32_t* words, std::uint16_t* to) {
   using Format = DotCodeFormat<kBits>;
   for (std::int64_t row = 0; row < kWeightGroup * kBits / 32; ++row, words += kPanel) {
     for (int j = 0; j < kPanel; j += kLanes) {
@@ -74,7 +81,7 @@ TF_AMX inline void widen_group(const std::uint32_t* words, std::uint16_t* to) {
 }
 
 template <int kBits, int R>
-TF_AMX void code_tile(const std::byte* w, const std::byte* x, std::int64_t x_stride_bytes,
+TF_ISA void code_tile(const std::byte* w, const std::byte* x, std::int64_t x_stride_bytes,
                       std::int64_t steps, float* acc, TileTurn /*turn*/) {
   static constexpr TileConfig kConfig = make_tile_config(R);
   constexpr std::int64_t kGroupElements = kWeightGroup * kPanel;
@@ -91,20 +98,9 @@ TF_AMX void code_tile(const std::byte* w, const std::byte* x, std::int64_t x_str
     _tile_zero(3);
     for (std::int64_t half = 0; half < 2; ++half) {
       const auto* from = reinterpret_cast<const std::byte*>(weights) + half * kStepBytes;
-      _tile_loadd(4, x + half * 64, x_stride_bytes);
-      _tile_loadd(5, from, kPairBytes);
-      _tile_dpbf16ps(0, 4, 5);
-      _tile_loadd(6, from + 64, kPairBytes);
-      _tile_dpbf16ps(1, 4, 6);
-      _tile_loadd(7, from + 128, kPairBytes);
-      _tile_dpbf16ps(2, 4, 7);
-      _tile_loadd(5, from + 192, kPairBytes);
-      _tile_dpbf16ps(3, 4, 5);
+      multiply_step(from, x + half * 64, x_stride_bytes);
     }
-    _tile_stored(0, sums, kAccBytes);
-    _tile_stored(1, sums + 16, kAccBytes);
-    _tile_stored(2, sums + 32, kAccBytes);
-    _tile_stored(3, sums + 48, kAccBytes);
+    store_sums(sums);
     const auto* scales = reinterpret_cast<const std::uint16_t*>(w);
     for (int j = 0; j < kPanel; j += kLanes) {
       const __m512 scale = Avx512Vector::load(scales + j);
