@@ -140,6 +140,49 @@ void attention(benchmark::State& state) { run_attention(state, kBuiltIn, false);
 void attention_mass(benchmark::State& state) { run_attention(state, kBuiltIn, true); }
 void attention_7b(benchmark::State& state) { run_attention(state, kLlama7b, false); }
 
+// Rows in groups of codes, but for those of one more group, which follow as they are.
+void run_groups(benchmark::State& state, const Model& model, Quantisation by) {
+  Fixture f(model, state.range(1), state.range(0));
+  const std::int32_t used = static_cast<std::int32_t>(state.range(1)) / kKvGroup - 1,
+                     behind = kKvGroup;
+  const std::int64_t heads = model.kv_heads * std::int64_t{used};
+  const auto make = [&](std::int64_t group_bytes) {
+    return Buffer(f.allocator(), model.layers * heads * group_bytes, Place::kHost,
+                  MemTag::kKvQuantised);
+  };
+  const std::int64_t k_bytes = kv_group_k_bytes(model.d, by),
+                     v_bytes = kv_group_v_bytes(model.d, by);
+  const Buffer k = make(k_bytes), v = make(v_bytes);
+  std::vector<KvView> layers;
+  for (int l = 0; l < model.layers; ++l) {
+    KvView kv = f.layer(l);
+    kv.older = {.k = static_cast<std::byte*>(k.data()) + l * heads * k_bytes,
+                .v = static_cast<std::byte*>(v.data()) + l * heads * v_bytes,
+                .quantisation = by,
+                .capacity = used,
+                .used = &used};
+    cpu::quantise_rows(f.workers(), kv, 0, kv, 0, used);
+    kv.length = &behind;
+    layers.push_back(kv);
+  }
+  Stopwatch watch;
+  for (std::size_t pass = 0; auto _ : state) {
+    const KvView& kv = layers[pass++ % layers.size()];
+    watch.time(
+        [&] { cpu::attention(f.workers(), f.q(), kv, {}, f.out(), {}, 0, RowPath::kInvariant); });
+  }
+  const double rows = 2 * f.half_bytes() / static_cast<double>(state.range(1)) * behind;
+  report_bytes(state, watch, static_cast<double>(heads * (k_bytes + v_bytes)) + rows);
+}
+template <Quantisation kBy>
+void attention_groups(benchmark::State& state) {
+  run_groups(state, kBuiltIn, kBy);
+}
+template <Quantisation kBy>
+void attention_groups_7b(benchmark::State& state) {
+  run_groups(state, kLlama7b, kBy);
+}
+
 // One head at a time of bf16 rows, as HostAttention reads them.
 void head_attention(benchmark::State& state) {
   Fixture f(kLlama7b, state.range(1), state.range(0), false, DType::kBF16);
@@ -230,6 +273,26 @@ void gather_chunks(benchmark::State& state) {
   report_bytes(state, watch, 4 * to.half_bytes());  // read and written, K and V
 }
 
+// Groups of codes from rows, and nothing else.
+template <Quantisation kBy>
+void quantise_rows(benchmark::State& state) {
+  const Model one{1, kBuiltIn.heads, kBuiltIn.kv_heads, kBuiltIn.d};
+  Fixture f(one, state.range(0), 1);
+  KvView kv = f.layer(0);
+  const std::int64_t groups = state.range(0) / kKvGroup;
+  const std::int32_t used = 0;
+  const Buffer k(f.allocator(), one.kv_heads * groups * kv_group_k_bytes(one.d, kBy), Place::kHost,
+                 MemTag::kKvQuantised);
+  const Buffer v(f.allocator(), one.kv_heads * groups * kv_group_v_bytes(one.d, kBy), Place::kHost,
+                 MemTag::kKvQuantised);
+  kv.older = {k.data(), v.data(), kBy, groups, &used};
+  Stopwatch watch;
+  for (auto _ : state) {
+    watch.time([&] { cpu::quantise_rows(f.workers(), kv, 0, kv, 0, groups); });
+  }
+  report_bytes(state, watch, 2 * f.half_bytes());
+}
+
 // Rows moved towards the beginning of one cache by `shift`, as eviction does.
 void copy_rows(benchmark::State& state) {
   const std::int64_t rows = state.range(0), shift = state.range(1);
@@ -267,6 +330,26 @@ BENCHMARK(attention)
     ->ArgNames({"rows", "keys"})
     ->UseRealTime();
 BENCHMARK(attention_mass)->Args({7, 16384})->ArgNames({"rows", "keys"})->UseRealTime();
+BENCHMARK(attention_groups<Quantisation::kInt8>)
+    ->Name("attention_int8")
+    ->ArgsProduct({{1, 7}, {16384}})
+    ->ArgNames({"rows", "keys"})
+    ->UseRealTime();
+BENCHMARK(attention_groups<Quantisation::kInt4>)
+    ->Name("attention_int4")
+    ->ArgsProduct({{1, 7, 16}, {1024, 16384}})
+    ->ArgNames({"rows", "keys"})
+    ->UseRealTime();
+BENCHMARK(attention_groups_7b<Quantisation::kInt8>)
+    ->Name("attention_7b_int8")
+    ->ArgsProduct({{1, 7}, {8192}})
+    ->ArgNames({"rows", "keys"})
+    ->UseRealTime();
+BENCHMARK(attention_groups_7b<Quantisation::kInt4>)
+    ->Name("attention_7b_int4")
+    ->ArgsProduct({{1, 7, 16}, {8192}})
+    ->ArgNames({"rows", "keys"})
+    ->UseRealTime();
 BENCHMARK(attention_7b)
     ->ArgsProduct({{1, 7, 8, 16}, {8192}})
     ->ArgNames({"rows", "keys"})
@@ -296,6 +379,11 @@ BENCHMARK(score_chunks<ChunkRule::kKeyBounds>)
     ->UseRealTime();
 BENCHMARK(top_chunks)->Args({4096, 16384})->ArgNames({"budget", "keys"})->UseRealTime();
 BENCHMARK(gather_chunks)->Args({4096, 16384})->ArgNames({"budget", "keys"})->UseRealTime();
+BENCHMARK(quantise_rows<Quantisation::kInt4>)
+    ->Name("quantise_rows_int4")
+    ->Arg(4096)
+    ->ArgName("rows")
+    ->UseRealTime();
 BENCHMARK(copy_rows)->ArgsProduct({{4096}, {8, 16}})->ArgNames({"rows", "shift"})->UseRealTime();
 BENCHMARK(rope_append)->Arg(1)->Arg(7)->Arg(2048)->ArgName("rows")->UseRealTime();
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/arrival.cuh"
+#include "kernels/attention_groups.cuh"
 #include "kernels/attention_state.cuh"
 #include "kernels/launch.cuh"
 
@@ -11,6 +12,16 @@ namespace {
 
 constexpr int kWarps = kAttentionWarps, kThreads = kAttentionThreads;
 constexpr int kStages = 2;
+
+// Of shared memory, in parts of 16 bytes: the stages, and the tile to which those of codes are
+// written.
+template <class Rows, int kDim>
+constexpr int kStageParts = 2 * kTileParts<kDim>;
+template <class T, int kBits, int kDim>
+constexpr int kStageParts<Codes<T, kBits>, kDim> = CodeStage<T, kDim, kBits>::kStageParts;
+template <class Rows, int kDim>
+constexpr int kSharedParts = kStages* kStageParts<Rows, kDim> +
+                             (RowsOf<Rows>::kBits > 0 ? 2 * kTileParts<kDim> : 0);
 
 // The head's packed rows, each by a warp. A call, since inlined it takes registers from the loop
 // over tiles.
@@ -23,32 +34,45 @@ __device__ __noinline__ void combine_rows(Queries q, Partials in, int splits, Co
   }
 }
 
-// grid: (split, KV head, sequence). The last block of a head combines its splits.
-template <class T, int kDim, int kGroups, bool kRotate>
+// Rows: T, or Codes<T, .> where the first tiles are groups. Of these one is under way while another
+// is taken; tiles of the plain rows behind them, which are few, are waited for. grid: (split, KV
+// head, sequence). The last block of a head combines its splits.
+template <class Rows, int kDim, int kGroups, bool kRotate>
 __global__ void __launch_bounds__(kThreads, 1)
     split_kernel(Queries q, KvLanes lanes, Angles angles, std::int64_t split, float scale,
                  Partials out, Combined result) {
-  constexpr int kStageParts = 2 * kTileParts<kDim>;
+  using T = typename RowsOf<Rows>::Element;
+  constexpr int kBits = RowsOf<Rows>::kBits, kStage = kStageParts<Rows, kDim>;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int head = static_cast<int>(blockIdx.y), rows = q.tokens * q.group;
   ptx::wait_for_earlier_grids();
   ptx::let_next_grid_start();
-  const std::int64_t length = lanes.kv.length[ptx::block_z()];
+  const unsigned z = ptx::block_z();
+  const int groups = groups_before<Rows>(lanes, z);
+  const std::int64_t length = whole_length<Rows>(lanes, z, groups);
   const std::int64_t begin = blockIdx.x * split,
                      end = length < begin + split ? length : begin + split;
   if (begin >= length) return;
   TF_SHARED(uint4, shared);
   const int tiles = static_cast<int>((end - begin + kTileKeys - 1) / kTileKeys);
   WarpState<T, kDim, kGroups> state;
+  // Tiles of the split that are groups; not positive: none.
+  [[maybe_unused]] const int of_groups = groups - static_cast<int>(begin / kTileKeys);
   const HeadRows at = head_rows<kDim>(lanes, ptx::block_z(), head, begin);
   // Of the split's keys, what the first token's rows see of those from the warp's first one on.
   const int seen = static_cast<int>(visible_keys(q, length, 0) - begin) - warp * kWarpKeys;
   const int left = rows_left<kDim>(at.there);
   const auto load = [&](int t) {
-    uint4* const to = shared + t % kStages * kStageParts;
+    uint4* const to = shared + t % kStages * kStage;
     const int first = t * kTileKeys;
-    load_tile<kDim>(at.k + first * kDim, left - first, to);
-    load_tile<kDim>(at.v + first * kDim, left - first, to + kTileParts<kDim>);
+    if constexpr (kBits == 0) {
+      load_tile<kDim>(at.k + first * kDim, left - first, to);
+      load_tile<kDim>(at.v + first * kDim, left - first, to + kTileParts<kDim>);
+    } else if (t < of_groups) {
+      const auto before = static_cast<int>(ptx::opaque(blockIdx.x) * split / kTileKeys);
+      CodeStage<T, kDim, kBits>::load(
+          lanes, ptx::block_z(), static_cast<int>(ptx::opaque(blockIdx.y)), before + t, 0, 0, to);
+    }
   };
   load(0);
   ptx::cp_async_commit();
@@ -61,7 +85,25 @@ __global__ void __launch_bounds__(kThreads, 1)
     if constexpr (kRotate) rotation.fetch(first, angles, length);
     ptx::cp_async_wait<1>();
     __syncthreads();
-    T* const keys = reinterpret_cast<T*>(shared + t % kStages * kStageParts);
+    uint4* tile = shared + t % kStages * kStage;
+    if constexpr (kBits > 0) {
+      const uint4* const stage = tile;
+      tile = shared + kStages * kStage;
+      if (t < of_groups) {
+        CodeStage<T, kDim, kBits>::write_values(stage, 0, tile, tile + kTileParts<kDim>);
+      } else {
+        const int row = (t - of_groups) * kTileKeys;
+        const HeadRows behind =
+            head_rows<kDim>(lanes, ptx::block_z(), static_cast<int>(ptx::opaque(blockIdx.y)), row);
+        const int there = rows_left<kDim>(behind.there);
+        load_tile<kDim>(behind.k, there, tile);
+        load_tile<kDim>(behind.v, there, tile + kTileParts<kDim>);
+        ptx::cp_async_commit();
+        ptx::cp_async_wait<0>();
+      }
+      __syncthreads();
+    }
+    T* const keys = reinterpret_cast<T*>(tile);
     if constexpr (kRotate) {
       rotation.rotate(keys, first, angles, length);
       __syncthreads();
@@ -71,7 +113,8 @@ __global__ void __launch_bounds__(kThreads, 1)
         ptx::compiled_for<1200>() ? static_cast<int>(ptx::opaque(threadIdx.x) / 32) : warp;
     state.add_tile(keys, keys + kTileKeys * kDim, 0, seen - t * kTileKeys, tile_warp, tile_lane,
                    scale);
-    __syncthreads();  // the stage is loaded anew
+    // The stage is loaded anew, but for one of codes, from which all have gone on before.
+    if (kBits == 0 || t + 1 == tiles) __syncthreads();
   }
   constexpr int kRows = kGroups * 8;
   float* const o = reinterpret_cast<float*>(shared);
@@ -93,7 +136,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     out.o[(unit + row) * kDim + j] = sum;
     if (j == 0) out.stats[unit + row] = {merged.m, merged.l};
   }
-  const auto splits = static_cast<int>((lanes.kv.length[sequence] + split - 1) / split);
+  const auto splits = static_cast<int>(
+      (whole_length<Rows>(lanes, sequence, groups_before<Rows>(lanes, sequence)) + split - 1) /
+      split);
   unsigned* const arrivals = out.arrivals + place;
   if (!arrives_last(arrivals, static_cast<unsigned>(splits), reinterpret_cast<unsigned*>(o)))
     return;
@@ -126,16 +171,18 @@ struct Workspace {
   }
 };
 
-template <class T, int kDim>
+template <class Rows, int kDim>
 void run(const Queries& q, const KvLanes& lanes, const RopeView& rope, std::int64_t split,
          const Partials& partials, const Combined& to, cudaStream_t stream) {
   const int rows = q.tokens * q.group;
   with_count<kAttentionRows / 8>(ceil_div(rows, 8), [&](auto groups) {
-    constexpr std::size_t kTiles = std::size_t{kStages} * 2 * kTileKeys * kDim * 2;
+    constexpr std::size_t kTiles = kSharedParts<Rows, kDim> * sizeof(uint4);
     constexpr std::size_t kStates = std::size_t{kWarps} * groups * 8 * (kDim * 4 + 8);
-    launch_early(lanes.kv.format.rotate_on_read ? split_kernel<T, kDim, groups, true>
-                                                : split_kernel<T, kDim, groups, false>,
-                 dims(partials.splits, lanes.kv.kv_heads, lanes.count), dims(kThreads),
+    auto* kernel = split_kernel<Rows, kDim, groups, false>;
+    if constexpr (RowsOf<Rows>::kBits == 0) {
+      if (lanes.kv.format.rotate_on_read) kernel = split_kernel<Rows, kDim, groups, true>;
+    }
+    launch_early(kernel, dims(partials.splits, lanes.kv.kv_heads, lanes.count), dims(kThreads),
                  std::max(kTiles, kStates), stream, q, lanes, angles_of(rope), split,
                  score_scale(kDim), partials, to);
   });
@@ -178,7 +225,8 @@ void attention(const TensorView& q, const KvLanes& lanes, const RopeView& rope,
   TF_CHECK(split > 0 && split % kTileKeys == 0, "attention: splits of {} tokens", split);
   const bool with_mass = !mass.empty(), tree = kv.parents != nullptr;
   const Workspace w(queries.tokens, static_cast<int>(q.shape[1]), kv.kv_heads, kv.head_dim,
-                    kv.capacity, ceil_div(kv.capacity, split), with_mass, tree, lanes.count);
+                    whole_capacity(kv), ceil_div(whole_capacity(kv), split), with_mass, tree,
+                    lanes.count);
   const auto there = static_cast<std::int64_t>(workspace.size());
   TF_CHECK(w.bytes <= there, "attention: {} bytes of workspace, {} there", w.bytes, there);
   std::byte* const memory = workspace.data();
@@ -190,7 +238,7 @@ void attention(const TensorView& q, const KvLanes& lanes, const RopeView& rope,
   if (w.wide) {
     attention_wide(queries, lanes, rope, split, partials, to, stream);
   } else {
-    with_rows_of(kv, [&](auto t, auto dim) {
+    with_rows_and_groups_of(kv, [&](auto t, auto dim) {
       run<decltype(t), dim>(queries, lanes, rope, split, partials, to, stream);
     });
   }

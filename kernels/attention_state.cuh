@@ -32,10 +32,10 @@ struct Partials {
 TF_DEVICE int new_rows(const Queries& q, const KvLanes& lanes, unsigned lane) {
   return lanes.kv.appended == nullptr ? q.tokens : lanes.kv.appended[lane];
 }
-// What of a sequence wide_split_kernel takes: of one that ends in a draft tree whole tiles that
-// every query sees in the order in which they lie. Not positive: nothing.
-TF_DEVICE std::int64_t common_keys(const Queries& q, const KvLanes& lanes, unsigned lane) {
-  const std::int64_t length = lanes.kv.length[lane];
+// What of a sequence of `length` rows wide_split_kernel takes: of one that ends in a draft tree
+// whole tiles that every query sees in the order in which they lie. Not positive: nothing.
+TF_DEVICE std::int64_t common_keys(const Queries& q, const KvLanes& lanes, unsigned lane,
+                                   std::int64_t length) {
   if (lanes.kv.parents == nullptr) return length;
   const int added = new_rows(q, lanes, lane), of_tree = lanes.kv.tree_rows;
   return (length - (added > of_tree ? added : of_tree)) / kTileKeys * kTileKeys;

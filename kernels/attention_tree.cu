@@ -3,6 +3,7 @@
 // attention_wide.cu has taken the keys before common_keys(). For each query the others are gathered
 // in tiles in which a key has the place that it has in the plain sequence. So every sum is made of
 // the same numbers in the same order as there.
+#include "kernels/attention_groups.cuh"
 #include "kernels/attention_state.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
@@ -35,20 +36,22 @@ struct Branch {
   TF_DEVICE int count() const { return kMaxTreeRows - first; }
 };
 
-// What a query sees: rows [0, before) at their places, then those of its branch.
+// What a query sees: rows [0, before) at their places, of which the first `older` are in groups,
+// then those of its branch.
 struct Seen {
   const Branch* branch;
   std::int64_t before, tree;  // tree: the first row of the tree
+  std::int64_t older;
 
   TF_DEVICE std::int64_t count() const { return before + branch->count(); }
   TF_DEVICE std::int64_t row_at(std::int64_t place) const {
-    return place < before ? place
+    return place < before ? place - older
                           : tree + branch->rows[branch->first + static_cast<int>(place - before)];
   }
 };
 
-// Keys and values of places [start, start + kTileKeys) as load_tile() leaves plain ones; zeros for
-// places that are not there. start is a multiple of kTileKeys.
+// Keys and values, none of groups, of places [start, start + kTileKeys) as load_tile() leaves plain
+// ones; zeros for places that are not there. start is a multiple of kTileKeys.
 template <int kDim>
 TF_DEVICE void gather_tile(const HeadRows& from, const Seen& seen, std::int64_t start, uint4* to) {
   constexpr int kParts = kDim / kPartElements, kRowsAtOnce = kThreads / kParts;
@@ -81,11 +84,12 @@ __global__ void __launch_bounds__(kThreads, 4)  // others compute while one wait
   TF_SHARED(uint4, shared);
   auto* const branch = reinterpret_cast<Branch*>(shared + 2 * kTileParts<kDim>);
   const std::int64_t length = lanes.kv.length[sequence], tree = length - lanes.kv.tree_rows;
+  const std::int64_t older = rows_before(lanes, sequence);
   const std::int64_t own = length - q.tokens + token;
   branch->find(lanes.kv.parents + std::int64_t{sequence} * lanes.kv.tree_rows, lanes.kv.tree_rows,
                static_cast<int>(own < tree ? -1 : own - tree));
-  const Seen seen{branch, own < tree ? own + 1 : tree, tree};
-  const std::int64_t end = seen.count(), common = common_keys(q, lanes, sequence);
+  const Seen seen{branch, older + (own < tree ? own + 1 : tree), tree, older};
+  const std::int64_t end = seen.count(), common = common_keys(q, lanes, sequence, older + length);
 
   const std::int64_t place = std::int64_t{sequence} * gridDim.y + head;
   auto split_index = static_cast<int>(common / split);

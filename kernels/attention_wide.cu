@@ -11,6 +11,7 @@
 //
 // Every key is read once for 128 rows. What a block sums up lies apart in device memory until
 // combine_kernel adds it in the order of attention.cu, or attention_tree.cu goes on.
+#include "kernels/attention_groups.cuh"
 #include "kernels/attention_state.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
@@ -20,6 +21,13 @@ namespace {
 
 constexpr int kWarps = kAttentionWarps, kThreads = kAttentionThreads;
 constexpr int kStages = 2;
+
+// Of shared memory, in parts of 16 bytes, as in attention.cu.
+template <class Rows, int kDim, int kRun>
+constexpr int kStageParts = 2 * kTileParts<kDim>;
+template <class T, int kBits, int kDim, int kRun>
+constexpr int kStageParts<Codes<T, kBits>, kDim, kRun> =
+    CodeStage<T, kDim, kBits, kRun>::kStageParts;
 
 // A thread in its block, and the packed rows of its warp. Computed where it is needed: registers
 // are for the state.
@@ -35,19 +43,23 @@ struct Place {
 };
 
 // Packed rows from `from_row` on, up to 32 kRowWarps of them. kRowWarps: warps that take the same
-// keys. grid: (split x kRowWarps, KV head, sequence)
-template <class T, int kDim, int kRowWarps, bool kRotate>
+// keys. Rows: as in attention.cu. grid: (split x kRowWarps, KV head, sequence)
+template <class Rows, int kDim, int kRowWarps, bool kRotate>
 __global__ void __launch_bounds__(kThreads, 1)
     wide_split_kernel(Queries q, KvLanes lanes, Angles angles, std::int64_t split, float scale,
                       int from_row, Partials out) {
+  using T = typename RowsOf<Rows>::Element;
+  constexpr int kBits = RowsOf<Rows>::kBits;
   constexpr int kSlices = kWarps / kRowWarps, kRun = kSlices * kWarpKeys;
-  constexpr int kStageParts = 2 * kTileParts<kDim>;
+  constexpr int kStage = kStageParts<Rows, kDim, kRun>;
   // Compilers differ in which of two equal expressions leaves a register for everything.
   constexpr bool kSm120 = ptx::compiled_for<1200>();
   const int head = static_cast<int>(blockIdx.y), rows = q.tokens * q.group;
   const int split_index = static_cast<int>(blockIdx.x) / kRowWarps;
   const int first_slice = static_cast<int>(blockIdx.x) % kRowWarps * kSlices;
-  const std::int64_t length = common_keys(q, lanes, ptx::block_z());
+  const unsigned z = ptx::block_z();
+  const int groups = groups_before<Rows>(lanes, z);
+  const std::int64_t length = common_keys(q, lanes, z, whole_length<Rows>(lanes, z, groups));
   const std::int64_t begin = split_index * split;
   if (begin >= length) return;
   TF_SHARED(uint4, shared);
@@ -59,20 +71,50 @@ __global__ void __launch_bounds__(kThreads, 1)
   const std::int64_t from = begin_again + first_slice * kWarpKeys;
   const int seen =
       static_cast<int>((lanes.kv.parents == nullptr ? visible_keys(q, length, 0) : length) - from);
-  const auto load = [&](int first_tile) {
+  // Tiles of the split that are groups; not positive: none.
+  [[maybe_unused]] const int of_groups = groups - static_cast<int>(begin / kTileKeys);
+  // Tiles before the split, computed where they are needed.
+  [[maybe_unused]] const auto tiles_before = [&] {
+    return static_cast<int>(ptx::opaque(blockIdx.x)) / kRowWarps * static_cast<int>(split) /
+           kTileKeys;
+  };
+  [[maybe_unused]] const auto first_slice_here = [&] {
+    return static_cast<int>(ptx::opaque(blockIdx.x)) % kRowWarps * kSlices;
+  };
+  // Of tiles from first_tile on those that are groups, or those of plain rows.
+  [[maybe_unused]] const auto load_codes = [&](int first_tile) {
+    if constexpr (kBits > 0) {
+      uint4* const to = shared + first_tile / kRowWarps % kStages * kStage;
+      TF_UNROLL_N(1)
+      for (int i = 0; i < kRowWarps && first_tile + i < tiles && first_tile + i < of_groups; ++i) {
+        CodeStage<T, kDim, kBits, kRun>::load(
+            lanes, ptx::block_z(), static_cast<int>(ptx::opaque(blockIdx.y)),
+            tiles_before() + first_tile + i, first_slice_here() * kWarpKeys, i, to);
+      }
+    }
+  };
+  const auto load_rows = [&](int first_tile, uint4* to) {
     const HeadRows at =
-        head_rows<kDim>(lanes, ptx::block_z(), static_cast<int>(ptx::opaque(blockIdx.y)), from);
+        head_rows<kDim>(lanes, ptx::block_z(), static_cast<int>(ptx::opaque(blockIdx.y)),
+                        kBits == 0 ? from : first_slice_here() * kWarpKeys - of_groups * kTileKeys);
     const int left = kSm120 ? rows_left<kDim>(at.there) : at.there;
     const auto left_of = [&](int first) {
       return kSm120 ? left - first : rows_left<kDim>(left - first);
     };
-    uint4* const to = shared + first_tile / kRowWarps % kStages * kStageParts;
     TF_UNROLL_N(1)
     for (int i = 0; i < kRowWarps && first_tile + i < tiles; ++i) {
+      if (kBits > 0 && first_tile + i < of_groups) continue;
       const int first = (first_tile + i) * kTileKeys;
       uint4* const keys = to + i * kTileParts<kDim, kRun>;
       load_tile<kDim, kRun>(at.k + first * kDim, left_of(first), keys);
       load_tile<kDim, kRun>(at.v + first * kDim, left_of(first), keys + kTileParts<kDim>);
+    }
+  };
+  const auto load = [&](int first_tile) {
+    if constexpr (kBits > 0) {
+      load_codes(first_tile);
+    } else {
+      load_rows(first_tile, shared + first_tile / kRowWarps % kStages * kStage);
     }
   };
   load(0);
@@ -89,7 +131,23 @@ __global__ void __launch_bounds__(kThreads, 1)
     if constexpr (kRotate) rotation.fetch(first, angles, kSm120 ? length : begin + there);
     ptx::cp_async_wait<1>();
     __syncthreads();
-    T* const keys = reinterpret_cast<T*>(shared + t / kRowWarps % kStages * kStageParts);
+    uint4* tile = shared + t / kRowWarps % kStages * kStage;
+    if constexpr (kBits > 0) {
+      const uint4* const stage = tile;
+      tile = shared + kStages * kStage;
+      TF_UNROLL_N(1)
+      for (int i = 0; i < kRowWarps && t + i < of_groups && t + i < tiles; ++i) {
+        uint4* const of_run = tile + i * kTileParts<kDim, kRun>;
+        CodeStage<T, kDim, kBits, kRun>::write_values(stage, i, of_run, of_run + kTileParts<kDim>);
+      }
+      if (t + kRowWarps > of_groups) {
+        load_rows(t, tile);
+        ptx::cp_async_commit();
+        ptx::cp_async_wait<0>();
+      }
+      __syncthreads();
+    }
+    T* const keys = reinterpret_cast<T*>(tile);
     if constexpr (kRotate) {
       rotation.rotate(keys, first, angles, kSm120 ? length : begin + there);
       __syncthreads();
@@ -103,7 +161,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       state.add_tile(of_tile, of_tile + kTileKeys * kDim, first_row,
                      seen - (t + i) * kTileKeys - slice * kWarpKeys, slice, now.lane, scale);
     }
-    __syncthreads();  // the stage is loaded anew
+    if constexpr (kBits == 0) __syncthreads();  // the stage is loaded anew
   }
   const Place then(ptx::opaque(threadIdx.x));
   const int first_row = from_row + then.first_row<kRowWarps>();
@@ -121,12 +179,12 @@ __global__ void __launch_bounds__(kThreads, 1)
 // grid: (kWarps packed rows, KV head, sequence)
 template <class T, int kDim>
 __global__ void __launch_bounds__(kThreads)
-    combine_kernel(Queries q, const std::int32_t* length, std::int64_t split, Partials in,
-                   Combined to) {
+    combine_kernel(Queries q, KvLanes lanes, std::int64_t split, Partials in, Combined to) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int rows = q.tokens * q.group, row = static_cast<int>(blockIdx.x) * kWarps + warp;
   if (row >= rows) return;
-  const auto splits = static_cast<int>((length[blockIdx.z] + split - 1) / split);
+  const std::int64_t length = lanes.kv.length[blockIdx.z] + rows_before(lanes, blockIdx.z);
+  const auto splits = static_cast<int>((length + split - 1) / split);
   combine_row<T, kDim, kWarps>(q, in, row, rows, splits, lane, to);
 }
 
@@ -137,17 +195,21 @@ void attention_wide(const Queries& q, const KvLanes& lanes, const RopeView& rope
                     cudaStream_t stream) {
   const int rows = q.tokens * q.group;
   const KvView& kv = lanes.kv;
-  with_rows_of(kv, [&](auto t, auto dim) {
-    using T = decltype(t);
+  with_rows_and_groups_of(kv, [&](auto t, auto dim) {
+    using Rows = decltype(t);
     constexpr int kDim = dim;
     const auto launch_splits = [&](auto row_warps) {
-      constexpr int kRows = row_warps * kAttentionRows;
+      constexpr int kRows = row_warps * kAttentionRows, kRun = kTileKeys / row_warps;
+      constexpr int kBits = RowsOf<Rows>::kBits, kParts = kStages * kStageParts<Rows, kDim, kRun> +
+                                                          (kBits > 0 ? 2 * kTileParts<kDim> : 0);
+      auto* kernel = wide_split_kernel<Rows, kDim, row_warps, false>;
+      if constexpr (kBits == 0) {
+        if (kv.format.rotate_on_read) kernel = wide_split_kernel<Rows, kDim, row_warps, true>;
+      }
       for (int from_row = 0; from_row < rows; from_row += kRows) {
-        launch(kv.format.rotate_on_read ? wide_split_kernel<T, kDim, row_warps, true>
-                                        : wide_split_kernel<T, kDim, row_warps, false>,
-               dims(partials.splits * row_warps, kv.kv_heads, lanes.count), dims(kThreads),
-               std::size_t{kStages} * 2 * kTileParts<kDim> * sizeof(uint4), stream, q, lanes,
-               angles_of(rope), split, score_scale(kDim), from_row, partials);
+        launch(kernel, dims(partials.splits * row_warps, kv.kv_heads, lanes.count), dims(kThreads),
+               kParts * sizeof(uint4), stream, q, lanes, angles_of(rope), split, score_scale(kDim),
+               from_row, partials);
       }
     };
     if (rows <= 2 * kAttentionRows) {
@@ -156,8 +218,9 @@ void attention_wide(const Queries& q, const KvLanes& lanes, const RopeView& rope
       launch_splits(std::integral_constant<int, 4>{});
     }
     if (kv.parents != nullptr) return combine_trees(q, lanes, rope, split, partials, to, stream);
-    launch(combine_kernel<T, kDim>, dims(ceil_div(rows, kWarps), kv.kv_heads, lanes.count),
-           dims(kThreads), 0, stream, q, kv.length, split, partials, to);
+    launch(combine_kernel<typename RowsOf<Rows>::Element, kDim>,
+           dims(ceil_div(rows, kWarps), kv.kv_heads, lanes.count), dims(kThreads), 0, stream, q,
+           lanes, split, partials, to);
   });
 }
 

@@ -11,6 +11,22 @@ TF_DEVICE float to_float(float x) { return x; }
 TF_DEVICE float to_float(__half x) { return __half2float(x); }
 TF_DEVICE float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 
+// What stands for quantised weights and rows among the types that kernels are built for: codes of
+// kBits, which are multiplied as T. Others are T themselves.
+template <class T, int kBits>
+struct Codes {};
+
+template <class Rows>
+struct RowsOf {
+  using Element = Rows;
+  static constexpr int kBits = 0;  // of its codes
+};
+template <class T, int kCodeBits>
+struct RowsOf<Codes<T, kCodeBits>> {
+  using Element = T;
+  static constexpr int kBits = kCodeBits;
+};
+
 // Rounds to nearest even.
 template <class T>
 TF_DEVICE T from_float(float x) {
@@ -52,6 +68,21 @@ void with_rows_of(const KvView& kv, const Body& body) {
       body(t, std::integral_constant<int, 64>{});
     } else {
       body(t, std::integral_constant<int, 128>{});
+    }
+  });
+}
+
+// The same with Codes<T, kBits>{} for T{} where the view has groups.
+template <class Body>
+void with_rows_and_groups_of(const KvView& kv, const Body& body) {
+  with_rows_of(kv, [&](auto t, auto dim) {
+    using T = decltype(t);
+    if (!kv.older) {
+      body(t, dim);
+    } else if (kv.older.quantisation == Quantisation::kInt8) {
+      body(Codes<T, 8>{}, dim);
+    } else {
+      body(Codes<T, 4>{}, dim);
     }
   });
 }

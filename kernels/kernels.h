@@ -73,12 +73,14 @@ bool has_linear_swiglu(const PackedMatrix& w);
 void linear_swiglu(const TensorView& x, const PackedMatrix& w, const TensorView& gate_up,
                    const TensorView& out, cudaStream_t stream);
 // Sequences that one launch takes: of one capacity, their keys and their values equally far apart,
-// and their lengths, numbers of appended rows and trees' parents one after the other.
+// and their lengths, numbers of appended rows and trees' parents one after the other. So are their
+// groups, and the numbers of these.
 struct KvLanes {
   KvLanes() = default;
   KvLanes(const KvView& one) : kv(one) {}  // of a single sequence
   KvView kv;                               // of the first
   std::int64_t step = 0;                   // elements from one to the next, of keys and of values
+  std::int64_t older_k_step = 0, older_v_step = 0;  // bytes, of groups of keys and of values
   int count = 1;
 };
 // As many of the first sequences as one launch takes.
@@ -148,6 +150,9 @@ void keep_rows(std::span<const KvView> caches, std::int64_t first,
                std::span<const std::int16_t> from, cudaStream_t stream);
 void gather_chunks(const KvView& src, const TensorView& ids, int chunk, const KvView& dst,
                    cudaStream_t stream);
+// A block takes a group of a head (kv_groups.cu).
+void quantise_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t group,
+                   std::int64_t count, cudaStream_t stream);
 
 // Packed rows, T times the group of query heads of a KV head, that a warp computes. Four warps
 // share keys for as many more (attention_wide.cu): up to 128 rows read them once.
@@ -157,6 +162,11 @@ inline constexpr int kAttentionRows = 32;
 // equal work each, for all KV heads of a layer. A pure function, so that bits depend on the cache
 // alone and not on its length, nor on which heads are computed together.
 std::int64_t split_tokens(int multiprocessors, int layer_heads, std::int64_t capacity);
+
+// Rows that a sequence has room for, with those in groups: what attention's capacities are.
+inline std::int64_t whole_capacity(const KvView& kv) {
+  return kv.older.capacity * kKvGroup + kv.capacity;
+}
 
 // Bytes of workspace for T queries of H heads of each of so many sequences, over caches of that
 // capacity. tree: the sequences end in draft trees.

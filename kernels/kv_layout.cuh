@@ -4,11 +4,18 @@
 // lies at c ^ (row mod 8): a tile of rows that is copied to shared memory as it is can be read by
 // ldmatrix without bank conflicts. The pattern repeats every 8 rows, half a granule, so moves of
 // whole granules are plain copies. Rows on the host are in the order of host_kv_order.h.
+//
+// A group of keys, and one of values, is its codes and then its scales (KvGroup). Codes lie as
+// plain rows do, without the pattern: those of the 8 dimensions of a part are 4 or 8 bytes. Codes
+// of 8 bits are in the order of dimensions, of 4 bits those of dimensions 2 i and 2 i + 1 are from
+// bits 4 i and 4 i + 16 on. They are stored without a sign, 8 or 128 more than they are. Of scales
+// there is a word each, scale and zero, in the order of dimensions or of rows.
 #pragma once
 #include "kernels/kernels.h"
 #include "kernels/platform.cuh"
 #include "triforce/backend.h"
 #include "triforce/host_kv_order.h"
+#include "triforce/quantisation.h"
 
 namespace triforce::kernels {
 
@@ -32,7 +39,25 @@ TF_HOST_DEVICE inline std::int64_t element_of(const KvView& kv, bool is_k, std::
   return is_k ? k_element(pair, d, row, dim) : v_element(pair, d, row, dim);
 }
 
-// The view of one lane.
+// A group of rows of kDim dimensions in codes of kBits.
+template <int kDim, int kBits>
+struct KvGroup {
+  static constexpr Quantisation kQuantisation =
+      kBits == 8 ? Quantisation::kInt8 : Quantisation::kInt4;
+  static constexpr int kZero = 1 << (kBits - 1);      // the code 0 as it is stored
+  static constexpr int kPartWords = kBits / 4;        // of a part's codes
+  static constexpr int kRowBytes = kDim * kBits / 8;  // of a row's codes
+  static constexpr int kCodeBytes = kKvGroup * kRowBytes;
+  // Of code i of a part: its bit, from those of the part's words on.
+  TF_HOST_DEVICE static constexpr int code_bit(int i) {
+    return kBits == 8 ? i * 8 : i / 2 * 4 + i % 2 * 16;
+  }
+  static constexpr int kKeyBytes = static_cast<int>(kv_group_k_bytes(kDim, kQuantisation));
+  static constexpr int kValueBytes = static_cast<int>(kv_group_v_bytes(kDim, kQuantisation));
+  static_assert(kCodeBytes == kv_code_bytes(kDim, kQuantisation));
+};
+
+// The view of one lane; rows are not appended to groups, which stay as they are.
 TF_DEVICE KvView lane_of(const KvLanes& lanes, unsigned lane) {
   KvView kv = lanes.kv;
   kv.k = static_cast<std::uint16_t*>(kv.k) + lane * lanes.step;

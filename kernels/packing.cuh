@@ -25,11 +25,6 @@ TF_HOST_DEVICE inline std::int64_t packed_index(std::int64_t row, std::int64_t c
 // From there: elements 0 and 1 at +0 and +1, elements 2 and 3 at +4 and +5.
 TF_HOST_DEVICE inline int packed_offset(int i) { return i % 2 + i / 2 * 4; }
 
-// What stands for quantised weights among the types that kernels are built for: codes of kBits,
-// which are multiplied as T. Other weights are T themselves.
-template <class T, int kBits>
-struct Codes {};
-
 // body(T{}) with the type of weights that are not quantised, body(Codes<T, kBits>{}) of others.
 template <class Body>
 void with_weights(WeightFormat format, const Body& body) {

@@ -77,6 +77,19 @@ struct KvFormat {
   bool operator==(const KvFormat&) const = default;
 };
 
+// Rows of KV heads in groups of kKvGroup, as codes (core/quantise.h): their values are those in the
+// type of the cache. Of each head its groups follow each other, K and V apart; the order inside a
+// group is the backend's business.
+struct KvGroups {
+  void* k = nullptr;  // groups of kv_group_k_bytes() each; null: there are none
+  void* v = nullptr;  // of kv_group_v_bytes()
+  Quantisation quantisation = Quantisation::kNone;
+  std::int64_t capacity = 0;           // groups of a head
+  const std::int32_t* used = nullptr;  // device memory: so many of these are valid
+
+  explicit operator bool() const { return k != nullptr; }
+};
+
 // A KvView says where the K and V rows of some KV heads of a layer are: [first_head, first_head +
 // kv_heads), out of its layer_heads. A row is one token of one of them; the order of rows and
 // dimensions inside a granule is the backend's business, but for rows on the host. What an op does
@@ -102,6 +115,10 @@ struct KvView {
   // The rows are in page-locked host memory, in the order of host_kv_order.h, and attention() and
   // score_chunks() are computed by the host; rotate_on_read is false.
   bool on_host = false;
+  // Rows before the first one, which all rows of the sequence follow: attention() reads them, and
+  // quantise_rows() writes them. Others see the rows of k and v alone, and so does `length`. Device
+  // code has a few registers less where this is not the last member.
+  KvGroups older = {};
 
   // Heads [first, first + count) of the layer, which are among these.
   KvView heads(int first, int count) const {
@@ -112,6 +129,13 @@ struct KvView {
     const std::int64_t bytes = format.bytes((first - first_head) * head_stride);
     part.k = static_cast<std::byte*>(k) + bytes;
     part.v = static_cast<std::byte*>(v) + bytes;
+    if (older) {
+      const std::int64_t before = (first - first_head) * older.capacity;
+      part.older.k = static_cast<std::byte*>(older.k) +
+                     before * kv_group_k_bytes(head_dim, older.quantisation);
+      part.older.v = static_cast<std::byte*>(older.v) +
+                     before * kv_group_v_bytes(head_dim, older.quantisation);
+    }
     part.first_head = first;
     part.kv_heads = count;
     return part;
@@ -387,7 +411,9 @@ class Backend {
     rope_append(qkv, positions, rope, q, std::span(&kv, 1));
   }
   // out[S T, h d]: softmax(q k / sqrt(d)) v of q[S T, h, d], the query heads of the views' KV
-  // heads, where query i of a sequence sees its rows [0, length - T + i]. Of a draft tree's rows
+  // heads, where query i of a sequence sees its rows [0, length - T + i], and before them those in
+  // groups (KvView::older), with which rotate_on_read and on_host are false. The bits are those of
+  // rows that have the groups' values where capacities add up to the same. Of a draft tree's rows
   // (KvView::parents) a query sees those that its own row follows, and itself: the bits are those
   // that it gets where they alone lie behind the others, in that order. tree_rows, at most
   // kMaxTreeRows, is the same for all sequences, and no more than the rows of any that has some.
@@ -397,8 +423,8 @@ class Backend {
   // then. The views are as those of rope_append(); T <= kMaxPassRows; q and out have no gaps within
   // a token. Where they are on_host, the host computes beside what the compute queue is given next,
   // and out and mass are there for what it is given after the next join_host(); at most one such
-  // call lies before it, and no score_chunks() between both. With mass, padding, a tree or on_host
-  // throughput_path(T) or `path` is kInvariant.
+  // call lies before it, and no score_chunks() between both. With mass, padding, a tree,
+  // groups or on_host throughput_path(T) or `path` is kInvariant; groups have no mass.
   void attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
                  TensorView out, std::span<const TensorView> mass, int chunk,
                  RowPath path = RowPath::kInvariant);
@@ -464,6 +490,10 @@ class Backend {
   // dst may be src if dst_row <= src_row; not both are on_host.
   void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t dst_row,
                  std::int64_t count, Queue queue = Queue::kCompute);
+  // Groups [group, group + count) of dst.older = rows [src_row, ...) of src, kKvGroup of them each;
+  // src_row is a multiple of it, and src may be dst or on_host.
+  void quantise_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t group,
+                     std::int64_t count);
   // Of each cache row first + i becomes what row first + from[i] was, for 0 <= i < n <=
   // kMaxTreeRows; from[n] rises, so that from[i] >= i. What a draft tree leaves of the path that is
   // kept. The caches differ in their memory, capacity and numbers alone.
@@ -538,6 +568,8 @@ class Backend {
                                 const KvView& dst) = 0;
   virtual void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
                             std::int64_t dst_row, std::int64_t count, Queue queue) = 0;
+  virtual void do_quantise_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
+                                std::int64_t group, std::int64_t count) = 0;
   virtual void do_keep_rows(std::span<const KvView> caches, std::int64_t first,
                             std::span<const std::int16_t> from) = 0;
   virtual void do_copy(TensorView dst, TensorView src, Queue queue) = 0;

@@ -47,7 +47,14 @@ struct TaggedBytes {
 };
 void fields(auto& v, TaggedBytes& t) {
   for (std::size_t i = 0; i < kMemTags; ++i) {
-    v(kMemTagTexts[i].key, t.bytes[i], kMemTagTexts[i].what);
+    if (static_cast<MemTag>(i) == MemTag::kKvQuantised) {  // older results have none
+      std::optional<std::int64_t> bytes;
+      if (t.bytes[i] > 0) bytes = t.bytes[i];
+      v(kMemTagTexts[i].key, bytes, kMemTagTexts[i].what);
+      t.bytes[i] = bytes.value_or(0);
+    } else {
+      v(kMemTagTexts[i].key, t.bytes[i], kMemTagTexts[i].what);
+    }
   }
   v.derived("total", t.total(), "sum, bytes");
 }
@@ -213,6 +220,35 @@ void fields(auto& v, RecoveryResult& r) {
     "the same by the tokens since what was held was selected; empty: nothing is selected");
 }
 
+// How far a method where nothing verifies is from the full cache: KL(full || method) in nats, at
+// temperature 1, before each of the first generated tokens, of the first repetition.
+struct DivergenceResult {
+  struct OfPrompt {
+    int prompt = 0;
+    std::int64_t positions = 0;
+    double mean = 0;
+  };
+  double mean = 0;  // of the prompts' means
+  std::optional<double> ci95_low, ci95_high;
+  std::vector<double> by_position;
+  std::vector<OfPrompt> by_prompt;
+};
+void fields(auto& v, DivergenceResult::OfPrompt& p) {
+  v("prompt", p.prompt, "index of the prompt");
+  v("positions", p.positions, "tokens before which it was measured");
+  v("mean", p.mean, "nats, mean over these");
+}
+void fields(auto& v, DivergenceResult& d) {
+  v("mean", d.mean,
+    "sum of p log(p / q), nats, p being the full cache's distribution of the next token and q the "
+    "method's, at temperature 1 and after the tokens that the method generated; mean over "
+    "positions, then over prompts");
+  v("ci95_low", d.ci95_low, "95% confidence interval of mean over the prompts; null: one prompt");
+  v("ci95_high", d.ci95_high, "its upper end");
+  v("by_position", d.by_position, "[generated token]: mean over the prompts that have it");
+  v("by_prompt", d.by_prompt, "the same by prompt");
+}
+
 // Of prompts whose answer is known: pass keys.
 struct CopiedResult {
   std::int64_t generations = 0, whole_generations = 0;
@@ -252,6 +288,7 @@ struct CaseResult {
   std::vector<StepResult> steps;
   std::vector<LevelResult> acceptance;
   std::optional<RecoveryResult> recovery;
+  std::optional<DivergenceResult> divergence;
   std::optional<CopiedResult> copied;
   std::optional<Speedup> speedup;
   std::optional<BatchResult> batch;
@@ -293,6 +330,8 @@ void fields(auto& v, CaseResult& c) {
   v("recovery", c.recovery,
     "attention of the full cache that the small cache of the target holds; null: not asked for "
     "(--measure-recovery), or the method verifies nothing that the target drafts");
+  v("divergence", c.divergence,
+    "distance from the full cache's distributions; null: the full cache verifies this method");
   v("copied", c.copied, "what was copied of the prompts' pass keys; null: they have none");
   v("speedup", c.speedup, "against the baseline; null: this is it, or the run has none");
   v("batch", c.batch, "the prompts that were decoded together; null: each was decoded alone");

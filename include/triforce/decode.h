@@ -73,6 +73,7 @@ struct SpeculationOptions {
   Lookup lookup;
   RebuildPolicy rebuild;
   Selection selection = Selection::kMeanKey;
+  KvBits draft_kv = KvBits::kInt4;  // of the target's quantised cache
   // Of the weights that passes of the target over small caches multiply with.
   Quantisation draft_weights = Quantisation::kNone;
   SamplingParams sampling;
@@ -246,6 +247,12 @@ class Engine {
   // How close the target's choice was after a lane's prompt and `generated`: its largest logit
   // minus the second largest. Leaves the caches at the prompt.
   virtual double top2_margin(int lane, std::span<const Token> generated) = 0;
+  // How far a method where nothing verifies is from the full cache, before each token that it
+  // generated behind the lane's prompt: the sum over all ids of p log(p / q), in nats, p being what
+  // the full cache and q what the method's cache says, at temperature 1. Both are fed these tokens.
+  // Infinite where a logit is not finite. The caches are rolled back.
+  virtual std::vector<double> divergence(Method method, int lane,
+                                         std::span<const Token> generated) = 0;
   // What the baseline draws a lane's first token after the prompt from: [V] probabilities, after
   // temperature, top-k and top-p. Leaves the caches at the prompt. Throws Error(kNumeric).
   virtual std::vector<float> probs_after_prompt(int lane) = 0;
@@ -284,6 +291,8 @@ class Methods final : public Engine {
   void set_budget(std::int64_t budget) override;
   double pass_ms(Pass pass, int rows, int repetitions) override;
   double top2_margin(int lane, std::span<const Token> generated) override;
+  std::vector<double> divergence(Method method, int lane,
+                                 std::span<const Token> generated) override;
   std::vector<float> probs_after_prompt(int lane) override;
   std::vector<std::vector<std::int32_t>> selected_chunks(int lane) override;
   // nullptr: no method uses one.

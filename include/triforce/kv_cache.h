@@ -1,6 +1,6 @@
 // The KV cache of one sequence as a model sees it. Which one it is (src/model: full_cache.h,
-// streaming_cache.h, retrieval_cache.h) decides what a query attends to and where keys live.
-// Lengths count tokens of the sequence, not rows of memory.
+// streaming_cache.h, retrieval_cache.h, quantised_cache.h) decides what a query attends to and
+// where keys live. Lengths count tokens of the sequence, not rows of memory.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -49,23 +49,34 @@ class LaneMemory {
   // Storages that are made from here on are those of the next lane: as many, as large, and in the
   // same order as those of the first.
   void next_lane();
+  // The next storage's piece of the lane, of which `data` is the begin.
+  std::shared_ptr<Buffer> take(Backend& backend, std::int64_t bytes, Place place, MemTag tag,
+                               std::byte*& data);
 
  private:
-  friend class KvStorage;
   struct Piece {
     std::shared_ptr<Buffer> all;
     std::int64_t bytes = 0;  // of a lane
   };
-  // The next storage's piece of the lane, of which `data` is the begin.
-  std::shared_ptr<Buffer> take(Backend& backend, std::int64_t bytes, Place place, MemTag tag,
-                               std::byte*& data);
   int lanes_, lane_ = 0;
   std::size_t next_ = 0;
   std::vector<Piece> pieces_;
 };
 
+// The groups of a storage's heads (KvView::older): so many of each head. None by default.
+struct KvGroupShape {
+  std::int64_t groups = 0;
+  Quantisation quantisation = Quantisation::kNone;
+  // Of keys and values of one head.
+  std::int64_t bytes(int head_dim) const {
+    return groups *
+           (kv_group_k_bytes(head_dim, quantisation) + kv_group_v_bytes(head_dim, quantisation));
+  }
+};
+
 // Memory of one cache, or of the part of it that has one home: K and V of one range of heads per
-// layer, each head's rows in one piece. Zero-filled, because masked rows are still multiplied.
+// layer, each head's rows in one piece, and the groups before these. Zero-filled, because masked
+// rows are still multiplied.
 class KvStorage {
  public:
   // Holds all heads of every layer, where ops expect tensors. The capacity in tokens is rounded up
@@ -76,8 +87,9 @@ class KvStorage {
   // page-locked); none is possible. `memory`: of this lane and others; null: its own.
   KvStorage(Backend& backend, const std::vector<HeadRange>& heads, int kv_heads, int head_dim,
             std::int64_t capacity, KvFormat format, Place place, MemTag tag,
-            LaneMemory* memory = nullptr, bool on_host = false);
-  // Returns its heads of layer l; kv_heads is 0 if it has none. `length` is filled in by the cache.
+            LaneMemory* memory = nullptr, bool on_host = false, const KvGroupShape& older = {});
+  // Returns its heads of layer l; kv_heads is 0 if it has none. `length` is filled in by the cache,
+  // and so is older.used.
   KvView layer(int l) const;
   std::int64_t capacity() const { return capacity_; }
   int kv_heads() const { return kv_heads_; }  // of a layer, elsewhere or here
@@ -87,7 +99,7 @@ class KvStorage {
   TensorView bytes_view() const;  // everything, as i32 words
 
   static std::int64_t bytes(int layers, int kv_heads, int head_dim, std::int64_t capacity,
-                            KvFormat format, int granule);
+                            KvFormat format, int granule, const KvGroupShape& older = {});
 
  private:
   std::vector<HeadRange> heads_;            // of each layer
@@ -95,6 +107,7 @@ class KvStorage {
   int kv_heads_, head_dim_;
   std::int64_t capacity_;
   KvFormat format_;
+  KvGroupShape older_;
   bool on_host_;
   std::shared_ptr<Buffer> buffer_;  // that of all lanes
   std::byte* data_ = nullptr;
@@ -203,6 +216,7 @@ class KvCache {
 class FullCache;       // model/full_cache.h
 class StreamingCache;  // model/streaming_cache.h
 class RetrievalCache;  // model/retrieval_cache.h
+class QuantisedCache;  // model/quantised_cache.h
 
 // A retrieval cache ranks chunks by one of these.
 enum class Selection : std::uint8_t {

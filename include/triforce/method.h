@@ -26,8 +26,11 @@ enum class Method : std::uint8_t {
   kDraft,
   kLookup,
   kLookupHierarchy,
+  kQuantised,
+  kQuantisedHierarchy,
   kLossyRetrieval,
-  kLossyStreaming
+  kLossyStreaming,
+  kLossyQuantised
 };
 // The method that the others are compared with, and the one that is measured by default.
 inline constexpr Method kBaselineMethod = Method::kAutoregressive;
@@ -94,6 +97,10 @@ struct MethodSpec {
   }
   // Whether what it proposes is looked up, which no model does: always a chain, or nothing.
   bool looks_up() const { return spec_of(proposer()).net == Net::kNone; }
+  // Whether the target itself drafts, or verifies before the full cache does.
+  bool drafts_by_target() const {
+    return any_pass([](const PassSpec& p) { return p.net == Net::kTarget && p.pass != kFullPass; });
+  }
   bool has_budget() const {
     return any_pass([](const PassSpec& p) { return p.has_budget; });
   }

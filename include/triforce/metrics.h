@@ -118,6 +118,8 @@ struct RunMetrics {
   std::vector<LevelCounters> levels;  // innermost first; empty for autoregressive
   std::int64_t rebuilds = 0;          // selections after the prompt's
   std::optional<RecoveryCounters> recovery;
+  // Of the first of these tokens, in nats (Engine::divergence()); empty: not measured.
+  std::vector<double> divergence;
   bool stopped_at_eos = false;
   bool interrupted = false;
   // The position whose logits were not finite, which ended it; nullopt: none.

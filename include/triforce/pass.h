@@ -15,7 +15,15 @@ namespace triforce {
 enum class Net : std::uint8_t { kTarget, kDrafter, kNone };
 
 // A row of kPassTable.
-enum class Pass : std::uint8_t { kFull, kRetrieval, kStreaming, kDraft, kLookup, kCount };
+enum class Pass : std::uint8_t {
+  kFull,
+  kRetrieval,
+  kStreaming,
+  kQuantised,
+  kDraft,
+  kLookup,
+  kCount
+};
 inline constexpr std::size_t kPassKinds = static_cast<std::size_t>(Pass::kCount);
 // The target over all tokens: the baseline's pass, and the last of each lossless method.
 inline constexpr Pass kFullPass = Pass::kFull;
@@ -43,6 +51,8 @@ inline constexpr std::array<PassSpec, kPassKinds> kPassTable = {{
      "retrieval-ms"},
     {Pass::kStreaming, "streaming", "target, streaming cache", Net::kTarget, true, false,
      "streaming_prefill_ms", "prefill of the target's streaming cache, ms", "streaming-ms"},
+    {Pass::kQuantised, "quantised", "target, quantised cache", Net::kTarget, false, false,
+     "quantised_fill_ms", "quantising the rows of the full cache, ms", "quantised-ms"},
     {Pass::kDraft, "draft", "drafter, streaming cache", Net::kDrafter, false, false,
      "draft_prefill_ms", "prefill of the drafter, ms", "draft-ms"},
     {Pass::kLookup, "lookup", "lookup in the sequence, no model", Net::kNone, false, false,

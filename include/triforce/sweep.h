@@ -23,6 +23,7 @@ enum class CaseMetric : std::uint8_t {
   kAlpha,
   kLength,
   kBound,
+  kDivergence,
   kRecovery,
   kCopied,
   kAsAr,
@@ -30,8 +31,9 @@ enum class CaseMetric : std::uint8_t {
 };
 // The names are those of scripts/plot_sweep.py where they are axes there too.
 constexpr auto names_of(CaseMetric /*any*/) {
-  const std::array others = {"ms-per-token", "speedup", "acceptance", "inner-acceptance", "alpha",
-                             "length",       "bound",   "recovery",   "copied",           "as-ar"};
+  const std::array others = {"ms-per-token", "speedup", "acceptance", "inner-acceptance",
+                             "alpha",        "length",  "bound",      "divergence",
+                             "recovery",     "copied",  "as-ar"};
   std::array<const char*, others.size() + kPassKinds> names{};
   const auto passes = std::ranges::copy(others, names.begin()).out;
   std::ranges::transform(kPassTable, passes, &PassSpec::ms_name);

@@ -28,6 +28,7 @@ enum class MemTag : std::uint8_t {
   kKvFar,   // the rest of it, page-locked
   kKvRetrieval,
   kKvStreaming,
+  kKvQuantised,
   kProbs,
   kActivations,
   kWorkspace,
@@ -46,6 +47,7 @@ inline constexpr std::array<MemTagText, kMemTags> kMemTagTexts = {{
     {"kv_far", "full KV cache, far", "full KV cache in page-locked host memory, bytes"},
     {"kv_retrieval", "retrieval KV cache", "retrieval KV cache, bytes"},
     {"kv_streaming", "streaming KV caches", "streaming KV caches of target and drafter, bytes"},
+    {"kv_quantised", "quantised KV cache", "quantised KV cache, bytes"},
     {"probs", "probs and logits", "probabilities and logits, bytes"},
     {"activations", "activations", "activations, bytes"},
     {"workspace", "workspace", "workspace of the backend, bytes"},

@@ -60,7 +60,8 @@ std::string times_of(std::chrono::duration<double> passed, std::int64_t done, st
 }
 
 constexpr PerPass<const char*> kProducers = {{"target, full cache", "target, retrieval cache",
-                                              "target, streaming cache", "drafter", "lookup"}};
+                                              "target, streaming cache", "target, quantised cache",
+                                              "drafter", "lookup"}};
 
 }  // namespace
 

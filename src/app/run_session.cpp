@@ -66,6 +66,7 @@ std::optional<std::string> session_key(const RunConfig& c) {
                                         "chunk_size",
                                         "dense_layers",
                                         "draft_cache_budget",
+                                        "draft_kv",
                                         "draft_cache",
                                         "rebuild",
                                         "selection",

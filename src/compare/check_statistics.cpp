@@ -163,6 +163,8 @@ void check_rates(const CheckedCase& c) {
     check("accepted_per_drafted", level.ci95->accepted_per_drafted);
     check("mean_accepted_length", level.ci95->mean_accepted_length);
   }
+  if (const auto& d = c.result.divergence)
+    check_order(c, "divergence.ci95", d->ci95_low, d->ci95_high);
   if (c.result.recovery) {
     check_order(c, "recovery.ci95", c.result.recovery->ci95_low, c.result.recovery->ci95_high);
   }

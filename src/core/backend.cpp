@@ -86,6 +86,14 @@ void expect_kv(const char* op, const KvView& kv, const Backend::Traits& t) {
            kv.head_dim);
 }
 
+void expect_groups(const char* op, const KvView& kv) {
+  const KvGroups& g = kv.older;
+  TF_CHECK(g.v != nullptr && g.capacity > 0 && g.used != nullptr &&
+               g.quantisation != Quantisation::kNone && kv.head_dim % 16 == 0,
+           "{}: {} groups of {} dimensions in {}{}", op, g.capacity, kv.head_dim,
+           to_string(g.quantisation), g.used == nullptr ? ", without a number of them" : "");
+}
+
 // Query heads of each KV head, of q[T, h, d].
 std::int64_t group_of(const char* op, const TensorView& q, const KvView& kv) {
   TF_CHECK(q.rank == 3 && q.shape[1] > 0 && q.shape[1] % kv.kv_heads == 0,
@@ -108,7 +116,9 @@ std::int64_t expect_sequences(const char* op, const TensorView& q,
     TF_CHECK(
         kv.format == one.format && kv.first_head == one.first_head && kv.kv_heads == one.kv_heads &&
             kv.layer_heads == one.layer_heads && kv.head_dim == one.head_dim &&
-            kv.on_host == one.on_host && (kv.appended == nullptr) == (one.appended == nullptr) &&
+            kv.on_host == one.on_host && kv.older.quantisation == one.older.quantisation &&
+            static_cast<bool>(kv.older) == static_cast<bool>(one.older) &&
+            (kv.appended == nullptr) == (one.appended == nullptr) &&
             (kv.parents == nullptr) == (one.parents == nullptr) && kv.tree_rows == one.tree_rows,
         "{}: sequences of different shapes", op);
     if (t.place != Place::kHost) continue;
@@ -160,9 +170,18 @@ void expect_attention(const TensorView& q, std::span<const KvView> sequences, co
     }
   }
   expect_tree_rows(sequences, t);
+  for (const KvView& s : sequences) {
+    if (!s.older) continue;
+    expect_groups("attention", s);
+    TF_CHECK(t.place != Place::kHost || (*s.older.used >= 0 && *s.older.used <= s.older.capacity),
+             "attention: {} groups in a capacity of {}", *s.older.used, s.older.capacity);
+  }
   const char* const kind = kv.appended != nullptr  ? " with padding"
                            : kv.parents != nullptr ? " with a tree"
+                           : kv.older              ? " with groups"
                                                    : "";
+  TF_CHECK(!kv.older || !(kv.on_host || kv.format.rotate_on_read),
+           "attention: groups of keys that are {}", kv.on_host ? "on the host" : "not rotated");
   TF_CHECK(exact || *kind == 0, "attention: {} rows{} for throughput", rows, kind);
   if (!mass.empty()) {
     TF_CHECK(mass.size() == sequences.size() && *kind == 0,
@@ -477,6 +496,20 @@ void Backend::copy_rows(const KvView& src, std::int64_t src_row, const KvView& d
            src_row, dst_row);
   TF_CHECK(!src.on_host || !dst.on_host, "copy_rows: both caches are on the host");
   if (count > 0) do_copy_rows(src, src_row, dst, dst_row, count, queue);
+}
+
+void Backend::quantise_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
+                            std::int64_t group, std::int64_t count) {
+  expect_kv("quantise_rows: source", src, traits_);
+  expect_kv("quantise_rows: destination", dst, traits_);
+  expect_same_rows("quantise_rows", src, dst);
+  expect_groups("quantise_rows", dst);
+  TF_CHECK(count >= 0 && src_row >= 0 && src_row % kKvGroup == 0 &&
+               src_row + count * kKvGroup <= src.capacity && group >= 0 &&
+               group + count <= dst.older.capacity,
+           "quantise_rows: {} groups from row {} of {} to group {} of {}", count, src_row,
+           src.capacity, group, dst.older.capacity);
+  if (count > 0) do_quantise_rows(src, src_row, dst, group, count);
 }
 
 void Backend::keep_rows(std::span<const KvView> caches, std::int64_t first,

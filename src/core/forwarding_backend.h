@@ -102,6 +102,10 @@ class ForwardingBackend : public Backend {
                     std::int64_t dst_row, std::int64_t count, Queue queue) override {
     to_.copy_rows(src, src_row, dst, dst_row, count, queue);
   }
+  void do_quantise_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
+                        std::int64_t group, std::int64_t count) override {
+    to_.quantise_rows(src, src_row, dst, group, count);
+  }
   void do_keep_rows(std::span<const KvView> caches, std::int64_t first,
                     std::span<const std::int16_t> from) override {
     to_.keep_rows(caches, first, from);

@@ -116,12 +116,13 @@ class Exact {
     state.o += first * p_.d;
     state.m += first;
     state.l += first * kLanes;
-    run_seen_tiles(p_, head, seen, begin, std::min(end, seen.count()), state, buffers);
+    run_seen_tiles(p_, head, seen, begin - p_.older, std::min(end - p_.older, seen.count()), state,
+                   buffers);
   }
 
   // out = sum over the splits the row sees, in rising order.
   void combine(std::int64_t head, std::int64_t row) {
-    const std::int64_t seen = ceil_div(p_.seen_by(row / p_.group).count(), kSplitKeys);
+    const std::int64_t seen = ceil_div(p_.older + p_.seen_by(row / p_.group).count(), kSplitKeys);
     const auto state = [&](std::int64_t split) { return (head * splits_ + split) * rows_ + row; };
     float largest = -std::numeric_limits<float>::infinity();
     for (std::int64_t s = 0; s < seen; ++s) largest = std::max(largest, s_.m[state(s)]);

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/float16.h"
+#include "cpu/kv_groups.h"
 #include "cpu/kv_ops.h"
 
 namespace triforce::cpu {
@@ -59,10 +60,65 @@ void rotate_tile(const AttentionPass& pass, const std::byte* k, std::int64_t sta
   }
 }
 
+// The codes of group `start` / kTileKeys, and where their values go.
+struct GroupTile {
+  CodeTile k, v;
+};
+GroupTile group_tile(const AttentionPass& pass, std::int64_t head, std::int64_t start,
+                     const TileBuffers& buffers) {
+  static_assert(kKvGroup == kTileKeys);
+  const Quantisation by = pass.kv->older.quantisation;
+  const GroupBytes from = group_bytes(*pass.kv, head, start / kKvGroup);
+  const std::int64_t codes = kv_code_bytes(pass.d, by), of_word = 32 / code_bits(by);
+  GroupTile tile;
+  tile.k = {.depths = pass.d,
+            .blocks = kTileKeys / kKeyBlock,
+            .row_words = kKeyBlock,
+            .block_words = pass.d / of_word * kKeyBlock,
+            .out = buffers.k,
+            .depth_out = kKeyBlock,
+            .block_out = std::int64_t{kKeyBlock} * pass.d,
+            .ahead = kv_group_k_bytes(pass.d, by)};
+  tile.v = {.depths = kTileKeys,
+            .blocks = pass.d / kLanes,
+            .row_words = pass.d,
+            .block_words = kLanes,
+            .out = buffers.v,
+            .depth_out = pass.d,
+            .block_out = std::int64_t{kLanes} * pairing(pass.kv->format.type),
+            .ahead = kv_group_v_bytes(pass.d, by)};
+  const auto set = [&](CodeTile& part, const std::byte* group) {
+    part.words = reinterpret_cast<const std::uint32_t*>(group);
+    part.scales = reinterpret_cast<const std::uint16_t*>(group + codes);
+    part.zeros = part.scales + part.depths;
+  };
+  set(tile.k, from.k);
+  set(tile.v, from.v);
+  return tile;
+}
+
+// Attention of one group, which all rows of `a` see.
+void run_group(const AttentionPass& pass, std::int64_t head, std::int64_t start,
+               const TileBuffers& buffers, TileArgs& a) {
+  const AttentionKernels& kernels = *pass.kernels;
+  const GroupTile tile = group_tile(pass, head, start, buffers);
+  const bool int4 = pass.kv->older.quantisation == Quantisation::kInt4;
+  if (int4 && kernels.int4_tile != nullptr && a.rows <= kernels.max_int4_rows) {
+    return kernels.int4_tile(a, tile.k, tile.v);
+  }
+  const auto unpack = int4 ? kernels.unpack_int4 : kernels.unpack_int8;
+  unpack(tile.k);
+  unpack(tile.v);
+  a.k = buffers.k;
+  a.v = buffers.v;
+  a.next_k = a.next_v = nullptr;
+  kernels.tiles(a);
+}
+
 // The tile at `start`, and if they are read where they lie those behind it, `full` in all.
 void find_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t start, std::int64_t full,
                 const TileBuffers& buffers, TileArgs& a) {
-  const std::int64_t bytes = tile_bytes(pass), offset = start / kTileKeys * bytes;
+  const std::int64_t bytes = tile_bytes(pass), offset = (start - pass.older) / kTileKeys * bytes;
   Tile tile{k_head(*pass.kv, head) + offset, v_head(*pass.kv, head) + offset};
   const bool whole = start + kTileKeys <= pass.length,
              prefetch = whole && !pass.kv->format.rotate_on_read;
@@ -102,7 +158,8 @@ AttentionPass make_pass(Isa isa, TensorView q, const KvView& kv, const RopeView&
   p.q_stride = q.stride[0];
   p.out_stride = out.stride[0];
   p.queries = q.shape[0];
-  p.length = *kv.length;
+  p.older = kv.older ? std::int64_t{*kv.older.used} * kKvGroup : 0;
+  p.length = p.older + *kv.length;
   p.past = p.length - p.queries;
   p.group = static_cast<int>(q.shape[1]) / kv.kv_heads;
   p.d = kv.head_dim;
@@ -156,8 +213,10 @@ void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin,
     // Rows that see at least the first key of this tile: those from query start - past on.
     const std::int64_t skip =
         std::clamp<std::int64_t>((start - pass.past) * pass.group - state.first_row, 0, state.rows);
+    const bool in_group = start < pass.older;
     const std::int64_t full = widened ? 1 : (std::min(horizon, end) - start) / kTileKeys;
-    find_tiles(pass, head, start, full, buffers, a);
+    a.tiles = 1;
+    if (!in_group) find_tiles(pass, head, start, full, buffers, a);
     if (widened) widen_tile(pass, buffers, a);
     a.rows = static_cast<int>(state.rows - skip);
     a.q = state.q + skip * pass.query_bytes();
@@ -180,7 +239,11 @@ void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin,
       a.mass = sums + skip * mass_row;
       a.mass_m = scale + skip;
     }
-    kernels.tiles(a);
+    if (in_group) {
+      run_group(pass, head, start, buffers, a);
+    } else {
+      kernels.tiles(a);
+    }
   }
 }
 

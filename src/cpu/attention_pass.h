@@ -25,12 +25,14 @@ struct AttentionPass {
   const float* cos = nullptr;                      // [., d / 2], with rotate_on_read
   const float* sin = nullptr;
   std::int64_t queries = 0, length = 0, past = 0;  // past = length - queries
+  std::int64_t older = 0;                          // of the keys, those in groups, which come first
   int group = 0, d = 0;
 
   std::int64_t head_rows() const { return queries * group; }
   std::int64_t query_bytes() const { return d * (kernels->bf16_queries ? 2 : 4); }
   std::int64_t horizon(std::int64_t row) const { return past + row / group + 1; }
-  SeenRows seen_by(std::int64_t query) const { return {*kv, past + query}; }
+  // Of the rows behind the groups.
+  SeenRows seen_by(std::int64_t query) const { return {*kv, past - older + query}; }
   // From this key on, at the begin of a tile, queries of a draft tree see rows of their own; all
   // see those before it.
   std::int64_t common_keys() const {
@@ -77,8 +79,8 @@ void prepare_query(const AttentionPass& pass, std::int64_t head, std::int64_t ro
 // key `begin`, or is left as it is; rows skip the tiles beyond their horizon.
 void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin, std::int64_t end,
                const AttentionState& state, const TileBuffers& buffers, const MassOutput& mass);
-// The same over the rows that one query sees (SeenRows), its `group` rows being those of the state,
-// and no mass. begin < end <= seen.count().
+// The same over the rows behind the groups that one query sees (SeenRows), its `group` rows being
+// those of the state, and no mass. begin < end <= seen.count(); the tile of row 0 begins there.
 void run_seen_tiles(const AttentionPass& pass, std::int64_t head, const SeenRows& seen,
                     std::int64_t begin, std::int64_t end, const AttentionState& state,
                     const TileBuffers& buffers);

@@ -37,6 +37,16 @@ struct ScalarVector {
       odd.x[i] = bf16_to_f32(p[2 * i + 1]);
     }
   }
+  // Code `place` of each of 16 words (quantised_panel.h).
+  template <int kBits>
+  static Vec codes(const std::uint32_t* p, int place) {
+    Vec r;
+    for (int i = 0; i < kLanes; ++i) {
+      const std::uint32_t top = p[i] << (32 - kBits - kBits * place);
+      r.x[i] = static_cast<float>(static_cast<std::int32_t>(top) >> (32 - kBits));
+    }
+    return r;
+  }
   static void store(float* p, const Vec& a) {
     for (int i = 0; i < kLanes; ++i) p[i] = a.x[i];
   }

@@ -116,6 +116,10 @@ class CpuBackend final : public HostBackend {
                     std::int64_t dst_row, std::int64_t count, Queue /*queue*/) override {
     cpu::copy_rows(workers_, src, src_row, dst, dst_row, count);
   }
+  void do_quantise_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
+                        std::int64_t group, std::int64_t count) override {
+    cpu::quantise_rows(workers_, src, src_row, dst, group, count);
+  }
 
   void do_scratch_moved() noexcept override { workers_.scratch = scratch(); }
 

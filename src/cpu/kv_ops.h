@@ -36,5 +36,7 @@ void gather_chunks(const Workers& workers, const KvView& src, TensorView ids, in
                    const KvView& dst);
 void copy_rows(const Workers& workers, const KvView& src, std::int64_t src_row, const KvView& dst,
                std::int64_t dst_row, std::int64_t count);
+void quantise_rows(const Workers& workers, const KvView& src, std::int64_t src_row,
+                   const KvView& dst, std::int64_t group, std::int64_t count);
 
 }  // namespace triforce::cpu

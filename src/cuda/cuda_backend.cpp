@@ -255,6 +255,10 @@ class CudaBackend final : public Backend, public DeviceQueue {
                     std::int64_t dst_row, std::int64_t count, Queue queue) override {
     kernels::copy_rows(src, src_row, dst, dst_row, count, stream_of(queue));
   }
+  void do_quantise_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
+                        std::int64_t group, std::int64_t count) override {
+    kernels::quantise_rows(src, src_row, dst, group, count, stream());
+  }
   void do_keep_rows(std::span<const KvView> caches, std::int64_t first,
                     std::span<const std::int16_t> from) override {
     while (!caches.empty()) {
@@ -442,7 +446,8 @@ void CudaBackend::do_attention(TensorView q, std::span<const KvView> sequences,
 void CudaBackend::attend(TensorView q, const kernels::KvLanes& lanes, const RopeView& rope,
                          TensorView out, std::span<const TensorView> mass, int chunk) {
   const KvView& kv = lanes.kv;
-  const std::int64_t split = kernels::split_tokens(multiprocessors_, kv.layer_heads, kv.capacity);
+  const std::int64_t split =
+      kernels::split_tokens(multiprocessors_, kv.layer_heads, kernels::whole_capacity(kv));
   TF_CHECK(lanes.count * kv.kv_heads <= kMaxHeads, "attention of {} x {} KV heads, at most {}",
            lanes.count, kv.kv_heads, kMaxHeads);
   kernels::attention(q, lanes, rope, out, mass, chunk, split, scratch(),

@@ -1,7 +1,9 @@
 // Tests: tests/decode/engine_test.cpp, tests/decode/small_caches_test.cpp
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
+#include <limits>
 
 #include "decode/pass_cache.h"
 #include "decode/recovery_meter.h"
@@ -335,6 +337,59 @@ double Methods::top2_margin(int lane, std::span<const Token> generated) {
   e.rewind();
   std::partial_sort(logits.begin(), logits.begin() + 2, logits.end(), std::greater<>());
   return double{logits[0]} - double{logits[1]};
+}
+
+namespace {
+
+// log softmax(logits), in place. NaN if one is not finite.
+void to_log_probs(std::span<float> logits) {
+  double sum = 0;
+  const double most = static_cast<double>(*std::ranges::max_element(logits));
+  for (const float x : logits) sum += std::exp(static_cast<double>(x) - most);
+  const double log_sum = most + std::log(sum);
+  for (float& x : logits) x = static_cast<float>(static_cast<double>(x) - log_sum);
+}
+
+// sum p log(p / q) of log probabilities.
+double divergence_of(std::span<const float> p, std::span<const float> q) {
+  double sum = 0;
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    const auto log_p = static_cast<double>(p[i]), log_q = static_cast<double>(q[i]);
+    if (log_p > -700) sum += std::exp(log_p) * (log_p - log_q);  // else it is too small to count
+  }
+  return std::isfinite(sum) ? std::max(sum, 0.0) : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace
+
+std::vector<double> Methods::divergence(Method method, int lane, std::span<const Token> generated) {
+  Impl& e = *impl_;
+  const MethodSpec& spec = spec_of(method);
+  TF_CHECK(!spec.is_lossless() && e.passes[spec.proposer()] != nullptr, "divergence of {}",
+           spec.name);
+  if (generated.empty()) return {};
+  std::vector<Token> fed = {e.prompt(lane).back()};
+  fed.insert(fed.end(), generated.begin(), generated.end() - 1);
+  const auto vocab = static_cast<std::size_t>(e.context.weights().config.vocab);
+  std::vector<float> q(fed.size() * vocab), p(vocab);
+  const auto download = [&](TensorView row, std::span<float> to) {
+    e.b.download(make_view(to.data(), DType::kF32, {1, std::ssize(to)}), row);
+    to_log_probs(to);
+  };
+  const auto of_token = [&](std::size_t i) { return std::span(q).subspan(i * vocab, vocab); };
+  e.rewind();
+  for (std::size_t i = 0; i < fed.size(); ++i) {
+    download(e.passes[spec.proposer()]->feed_unverified(lane, fed[i]), of_token(i));
+  }
+  e.rewind();
+  std::vector<double> divergence;
+  for (std::size_t i = 0; i < fed.size(); ++i) {
+    const std::span<const Token> token = std::span(fed).subspan(i, 1);
+    download(e.context.model().forward(token, e.context.cache(lane), Logits::kLast), p);
+    divergence.push_back(divergence_of(p, of_token(i)));
+  }
+  e.rewind();
+  return divergence;
 }
 
 std::vector<float> Methods::probs_after_prompt(int lane) {

@@ -9,7 +9,24 @@ namespace {
 
 // In the order of kPassTable.
 constexpr PerPass<const PassKind*> kKinds = {
-    {&kFullKind, &kRetrievalKind, &kStreamingKind, &kStreamingKind, &kLookupKind}};
+    {&kFullKind, &kRetrievalKind, &kStreamingKind, &kQuantisedKind, &kStreamingKind, &kLookupKind}};
+
+// Of a method where nothing verifies.
+class UnverifiedScorer final : public ModelScorer {
+ public:
+  UnverifiedScorer(const PassSetup& s, PassCache& pass, std::vector<LaneCache> caches, Phase phase,
+                   Precision precision)
+      : ModelScorer(s.context.backend(), s.model, std::move(caches), s.options.sampling, s.timer,
+                    phase, precision),
+        pass_(pass) {}
+  void commit(int lane, std::int64_t length) override {
+    pass_.hand_over(lane, length);
+    ModelScorer::commit(lane, length);
+  }
+
+ private:
+  PassCache& pass_;
+};
 
 }  // namespace
 
@@ -57,6 +74,24 @@ std::unique_ptr<Scorer> PassRunner::scorer(const MethodSpec& method, int i,
   return nullptr;
 }
 
+TensorView PassRunner::feed_unverified(int /*lane*/, Token /*token*/) {
+  TF_CHECK(false, "{} has no model", to_string(s_.pass));
+  return {};
+}
+
+void PassCache::hand_over(int lane, std::int64_t length) {
+  if (StoredCache* const from = taking(lane)) from->hand_over(s_.context.cache(lane), length);
+}
+
+TensorView PassCache::feed_unverified(int lane, Token token) {
+  const PassPart part{std::span(&token, 1), &cache(lane)};
+  const TensorView logits =
+      s_.model.forward(std::span(&part, 1), Logits::kLast, RowPath::kInvariant, precision());
+  hand_over(lane, cache(lane).length());
+  cache(lane).commit(cache(lane).length());
+  return logits;
+}
+
 bool PassCache::fill(int lane, const PrefillProgress& progress, const StopRequested& stop) {
   cache(lane).reset();
   return fill_cache(s_.model, cache(lane), s_.context.prompt(lane), s_.pass, nullptr, progress,
@@ -79,6 +114,10 @@ std::unique_ptr<Proposer> PassCache::proposer(const MethodSpec& method, const Dr
 
 std::unique_ptr<Scorer> PassCache::scorer(const MethodSpec& method, int i,
                                           std::span<LayerObserver* const> observers) {
+  if (!method.is_lossless()) {
+    return std::make_unique<UnverifiedScorer>(s_, *this, lane_caches(observers), method.phase(i),
+                                              precision());
+  }
   return std::make_unique<ModelScorer>(s_.context.backend(), s_.model, lane_caches(observers),
                                        s_.options.sampling, s_.timer, method.phase(i), precision());
 }

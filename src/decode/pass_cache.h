@@ -1,6 +1,7 @@
 // A pass of the table as Methods run it: a model over the cache that its kind makes, or no model.
-// One file a kind (full_pass.cpp, retrieval_pass.cpp, streaming_pass.cpp, lookup_pass.cpp) says how
-// what it keeps is made, planned and filled after a prompt, and what a pass reads.
+// One file a kind (full_pass.cpp, retrieval_pass.cpp, streaming_pass.cpp, quantised_pass.cpp,
+// lookup_pass.cpp) says how what it keeps is made, planned and filled after a prompt, and what a
+// pass reads.
 //
 //   pass_cache.cpp   which kind each pass of triforce/pass.h has
 //   methods.cpp      makes the passes that its methods' chains name, and composes them
@@ -64,6 +65,10 @@ class PassRunner {
   // pass without a model.
   virtual std::unique_ptr<Scorer> scorer(const MethodSpec& method, int i,
                                          std::span<LayerObserver* const> observers);
+  // Feeds a token of a method where nothing verifies, which is final then. Returns the logits [1,
+  // V] of the next one, until the model's next pass. Throws Error(kInternal) for a pass without a
+  // model.
+  virtual TensorView feed_unverified(int lane, Token token);
   // A pass of each lane over tokens that follow the prompt, for its time; nothing is kept.
   virtual void run(std::span<const Token> tokens) = 0;
 
@@ -91,7 +96,12 @@ class PassCache : public PassRunner {
   using PassRunner::PassRunner;
   virtual KvCache& cache(int lane) = 0;
   bool fill(int lane, const PrefillProgress& progress, const StopRequested& stop) override;
+  // The lane's cache, where that takes what it keeps from the full cache. Null: it does not. Where
+  // nothing verifies, its own rows then become the full cache's first.
+  virtual StoredCache* taking(int /*lane*/) { return nullptr; }
+  void hand_over(int lane, std::int64_t length);
   void rewind(int lane) override { cache(lane).rewind(); }
+  TensorView feed_unverified(int lane, Token token) override;
   std::unique_ptr<Proposer> proposer(const MethodSpec& method, const DraftTree& asked,
                                      std::span<LayerObserver* const> observers) override;
   std::unique_ptr<Scorer> scorer(const MethodSpec& method, int i,
@@ -122,7 +132,7 @@ struct PassKind {
   // Adds what make() takes, and what a pass of one lane reads.
   void (*plan)(PlanSums& sums, Pass pass);
 };
-extern const PassKind kFullKind, kRetrievalKind, kStreamingKind, kLookupKind;
+extern const PassKind kFullKind, kRetrievalKind, kStreamingKind, kQuantisedKind, kLookupKind;
 const PassKind& kind_of(Pass pass);
 
 }  // namespace triforce

@@ -105,8 +105,7 @@ std::int64_t PlanSums::whole_granules(std::int64_t tokens) const {
 std::int64_t PlanSums::kv_bytes(Pass pass, std::int64_t tokens) const {
   const Net net = spec_of(pass).net;
   const LocalShape s = shape_of(net);
-  return KvStorage::bytes(config(net).layers - dense_layers(pass), s.kv_heads, s.head_dim, tokens,
-                          in_.dtype, granule());
+  return KvStorage::bytes(small_layers(pass), s.kv_heads, s.head_dim, tokens, in_.dtype, granule());
 }
 
 std::int64_t PlanSums::kv_bytes_of_layer(Pass pass) const {

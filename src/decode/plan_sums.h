@@ -27,6 +27,10 @@ class PlanSums {
   std::int64_t kv_bytes(Pass pass, std::int64_t tokens) const;
   // Of one token in one layer.
   std::int64_t kv_bytes_of_layer(Pass pass) const;
+  // Of the layers of a pass that it does not read from the full cache.
+  int small_layers(Pass pass) const {
+    return config(spec_of(pass).net).layers - dense_layers(pass);
+  }
   PassBytes& bytes_of(Pass pass) { return plan_.passes[pass]; }
 
   void add(MemTag tag, std::int64_t bytes) { plan_.bytes[static_cast<std::size_t>(tag)] += bytes; }

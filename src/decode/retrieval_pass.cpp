@@ -41,25 +41,6 @@ struct RetrievalLane {
   TimedObserver observer;
   std::optional<PromptReplay> replay;  // if attention in the prompt matters
 };
-using RetrievalLanes = std::vector<std::unique_ptr<RetrievalLane>>;
-
-// The target over its retrieval cache where nothing verifies: its own rows become the full cache's,
-// from which that cache takes and selects what it keeps.
-class UnverifiedScorer final : public ModelScorer {
- public:
-  UnverifiedScorer(const PassSetup& s, const RetrievalLanes& lanes, std::vector<LaneCache> caches,
-                   Phase phase, Precision precision)
-      : ModelScorer(s.context.backend(), s.model, std::move(caches), s.options.sampling, s.timer,
-                    phase, precision),
-        lanes_(lanes) {}
-  void commit(int lane, std::int64_t length) override {
-    lanes_[static_cast<std::size_t>(lane)]->cache.hand_over(length);
-    ModelScorer::commit(lane, length);
-  }
-
- private:
-  const RetrievalLanes& lanes_;
-};
 
 // The target over the chunks that matter most (arXiv 2404.11912, section 4.1).
 class RetrievalPass final : public PassCache {
@@ -85,12 +66,7 @@ class RetrievalPass final : public PassCache {
     cache.mark();
     return true;
   }
-  std::unique_ptr<Scorer> scorer(const MethodSpec& method, int i,
-                                 std::span<LayerObserver* const> observers) override {
-    if (method.is_lossless()) return PassCache::scorer(method, i, observers);
-    return std::make_unique<UnverifiedScorer>(s_, lanes_, lane_caches(observers), method.phase(i),
-                                              precision());
-  }
+  StoredCache* taking(int lane) override { return &lane_at(lane).cache; }
   LayerObserver* full_observer(int lane) override { return &lane_at(lane).observer; }
   void report_round(int lane, std::int64_t accepted, std::int64_t tested) override {
     lane_at(lane).cache.report_round(accepted, tested);
@@ -119,7 +95,7 @@ class RetrievalPass final : public PassCache {
     return true;
   }
 
-  RetrievalLanes lanes_;
+  std::vector<std::unique_ptr<RetrievalLane>> lanes_;
 };
 
 std::int64_t selection_bytes(int layers, const LocalShape& t, const SpeculationOptions& o,

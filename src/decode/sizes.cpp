@@ -82,7 +82,6 @@ void check_looked_up(const SpeculationOptions& o, std::span<const Method> method
   }
 }
 
-bool drafts_by_target(const MethodSpec& m) { return m.has_budget(); }
 bool proposes_by_selection(const MethodSpec& m) { return spec_of(m.proposer()).selects; }
 
 // What nothing verifies has no verification to select by.
@@ -258,9 +257,9 @@ namespace {
 
 void check_draft_weights(const SpeculationOptions& o, std::span<const Method> methods) {
   if (o.draft_weights == Quantisation::kNone) return;
-  if (any_method(methods, &MethodSpec::has_budget)) return;
+  if (any_method(methods, &MethodSpec::drafts_by_target)) return;
   throw_usage("--draft-weights {}: expected a method whose drafts are of the target ({})",
-              to_string(o.draft_weights), method_names(drafts_by_target));
+              to_string(o.draft_weights), method_names(&MethodSpec::drafts_by_target));
 }
 
 }  // namespace

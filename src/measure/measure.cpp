@@ -16,6 +16,10 @@ namespace {
 // Repetitions of a single pass when step times are measured; the least of them counts.
 constexpr int kStepRepetitions = 5;
 
+// Tokens of a prompt before which a method's divergence is measured: two passes for each, and as
+// many rows of logits in host memory.
+constexpr std::size_t kDivergencePositions = 64;
+
 using Clock = std::chrono::steady_clock;
 
 // [heads, n] of a list of ids.
@@ -275,6 +279,22 @@ void Measurement::measure_margins(int first) {
   }
 }
 
+// Of methods where nothing verifies, on these prompts: of the first repetition.
+void Measurement::measure_divergences(int first) {
+  for (MethodState& m : state_.methods) {
+    if (m.method->is_lossless()) continue;
+    for (MeasuredRun& run : m.runs) {
+      const bool is_here = run.prompt >= first && run.prompt < first + c_.batch;
+      if (m.failed || stopped() || run.warmup || run.repetition > 0 || !is_here) continue;
+      const auto n = std::min(run.metrics.tokens.size(), kDivergencePositions);
+      guarded(&m, [&] {
+        run.metrics.divergence = engine_->divergence(m.method->method, run.prompt - first,
+                                                     std::span(run.metrics.tokens).first(n));
+      });
+    }
+  }
+}
+
 bool Measurement::open() {
   if (engine_) return true;
   return guarded(nullptr, [&] {
@@ -343,6 +363,7 @@ bool Measurement::measure_open(int first, SharedPrefill& target) {
     repeat(first, r);
   }
   measure_margins(first);
+  measure_divergences(first);
   return whole;
 }
 

@@ -55,6 +55,8 @@ std::vector<LevelResult> make_acceptance(const std::vector<MeasuredRun>& runs, b
 // Mean of a timed round, ms; NaN: the method has no such pass. nullopt: there is no timed run.
 std::optional<PhaseTimes> phases_per_round(const MethodSpec& method,
                                            const std::vector<MeasuredRun>& runs);
+// Of the runs that have it; nullopt: none.
+std::optional<DivergenceResult> make_divergence(std::span<const MeasuredRun> runs);
 // What a method takes before its first decode pass, by prompt, ms: the target's prefill and that of
 // the caches that the method uses.
 std::vector<double> preparation_ms(const MethodSpec& method,

@@ -85,6 +85,7 @@ class CaseBuilder {
         c_.speculation.sampling.temperature == 0 && !c_.speculation.synthetic.has_value();
     c.acceptance = make_acceptance(m.runs, repeats);
     c.recovery = make_recovery(m.runs, repeats);
+    c.divergence = make_divergence(m.runs);
     c.copied = copied_answers(m.runs, in_.workload.answers, c_.gen_len);
   }
 

@@ -98,6 +98,7 @@ class Measurement {
   void measure_steps();
   void measure_alone();
   void measure_margins(int first);
+  void measure_divergences(int first);
   std::vector<MeasuredRun> new_runs(int first, int repetition, bool warmup) const;
   void generate(MethodState& m, int first, int repetition, bool warmup);
   bool generate_now(MethodState& m, const TokenCallback& on_tokens, std::vector<MeasuredRun>& runs);

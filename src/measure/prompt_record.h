@@ -34,6 +34,7 @@ void fields(auto& v, RunMetrics& m) {
   v("levels", m.levels, "counters, innermost level first");
   v("rebuilds", m.rebuilds, "selections after the prompt's");
   v("recovery", m.recovery, "attention recovered; null: not measured");
+  v("divergence", m.divergence, "nats before each of the first tokens; empty: not measured");
   v("stopped_at_eos", m.stopped_at_eos, "whether an end-of-sequence token ended it");
 }
 void fields(auto& v, MeasuredRun& r) {

@@ -45,12 +45,13 @@ KvStorage::KvStorage(Backend& backend, int layers, int kv_heads, int head_dim,
 
 KvStorage::KvStorage(Backend& backend, const std::vector<HeadRange>& heads, int kv_heads,
                      int head_dim, std::int64_t capacity, KvFormat format, Place place, MemTag tag,
-                     LaneMemory* memory, bool on_host)
+                     LaneMemory* memory, bool on_host, const KvGroupShape& older)
     : heads_(heads),
       kv_heads_(kv_heads),
       head_dim_(head_dim),
       capacity_(round_up(capacity, backend.kv_granule())),
       format_(format),
+      older_(older),
       on_host_(on_host) {
   std::int64_t total = 0;
   for (const HeadRange& r : heads_) {
@@ -60,15 +61,17 @@ KvStorage::KvStorage(Backend& backend, const std::vector<HeadRange>& heads, int 
     total += r.count;
   }
   if (total == 0) return;
-  bytes_ = bytes(1, static_cast<int>(total), head_dim, capacity, format, backend.kv_granule());
+  bytes_ =
+      bytes(1, static_cast<int>(total), head_dim, capacity, format, backend.kv_granule(), older);
   LaneMemory own;
   buffer_ = (memory != nullptr ? *memory : own).take(backend, bytes_, place, tag, data_);
 }
 
 std::int64_t KvStorage::bytes(int layers, int kv_heads, int head_dim, std::int64_t capacity,
-                              KvFormat format, int granule) {
+                              KvFormat format, int granule, const KvGroupShape& older) {
   TF_CHECK(layers > 0 && kv_heads > 0 && head_dim > 0 && capacity > 0 && granule > 0);
-  return std::int64_t{2} * layers * kv_heads * format.bytes(head_dim * round_up(capacity, granule));
+  return std::int64_t{layers} * kv_heads *
+         (2 * format.bytes(head_dim * round_up(capacity, granule)) + older.bytes(head_dim));
 }
 
 KvView KvStorage::layer(int l) const {
@@ -76,7 +79,8 @@ KvView KvStorage::layer(int l) const {
   const HeadRange heads = heads_[static_cast<std::size_t>(l)];
   const std::int64_t head_stride = capacity_ * head_dim_;
   const std::int64_t head_bytes = format_.bytes(head_stride);
-  auto* base = data_ + 2 * heads_before_[static_cast<std::size_t>(l)] * head_bytes;
+  auto* base = data_ + heads_before_[static_cast<std::size_t>(l)] *
+                           (2 * head_bytes + older_.bytes(head_dim_));
   KvView kv;
   kv.k = base;
   kv.v = base + heads.count * head_bytes;
@@ -88,6 +92,14 @@ KvView KvStorage::layer(int l) const {
   kv.capacity = capacity_;
   kv.head_stride = head_stride;
   kv.on_host = on_host_;
+  if (older_.groups > 0) {
+    auto* const groups = base + 2 * heads.count * head_bytes;
+    const std::int64_t keys = kv_group_k_bytes(head_dim_, older_.quantisation);
+    kv.older = {.k = groups,
+                .v = groups + heads.count * older_.groups * keys,
+                .quantisation = older_.quantisation,
+                .capacity = older_.groups};
+  }
   return kv;
 }
 

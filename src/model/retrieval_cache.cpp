@@ -74,18 +74,6 @@ HeldTokens RetrievalCache::held(std::int64_t position) const {
   return h;
 }
 
-void RetrievalCache::hand_over(std::int64_t length) {
-  const std::int64_t from = full_.length(), n = length - from;
-  TF_CHECK(from >= layout_.committed && length <= length_, "tokens [{}, {}) of [{}, {})", from,
-           length, layout_.committed, length_);
-  if (n <= 0) return;
-  const std::int64_t row = layout_.rows() + from - layout_.committed;
-  for (int l = dense_layers(); l < storage_.layers(); ++l) {
-    full_.layer(l).write(storage_.layer(l), row, from, n);
-  }
-  full_.adopt(n);
-}
-
 TensorView RetrievalCache::ids_of(int l, std::int64_t rows) const {
   return make_view(ids_.view().rows(l - dense_layers(), 1).data, DType::kI32,
                    {kv_heads_, rows / options_.chunk_size});

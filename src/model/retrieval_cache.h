@@ -57,9 +57,6 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   // that are not dense.
   std::vector<std::int32_t> selected_chunks() const;
   HeldTokens held(std::int64_t position) const override;
-  // Hands tokens [full.length(), length), which this cache was fed, to the full cache, with the
-  // rows that they have here. commit() then finds them. It is for methods where nothing verifies.
-  void hand_over(std::int64_t length);
 
   std::int64_t committed() const override { return layout_.committed; }
   std::int64_t capacity() const override { return full_.capacity(); }

@@ -35,6 +35,12 @@ void RowSource::copy(std::int64_t from, const KvView& dst, std::int64_t to,
   for (const KvView& kv : places_) b_.copy_rows(kv, from, part(dst, kv), to, count);
 }
 
+void RowSource::quantise(const KvView& dst, std::int64_t begin, std::int64_t end) const {
+  for (const KvView& kv : places_) {
+    b_.quantise_rows(kv, begin * kKvGroup, part(dst, kv), begin, end - begin);
+  }
+}
+
 void RowSource::write(const KvView& src, std::int64_t from, std::int64_t to,
                       std::int64_t count) const {
   for (const KvView& kv : places_) b_.copy_rows(part(src, kv), from, kv, to, count);

@@ -6,7 +6,7 @@
 //   on_range()            <- score, gather, copy    range(), done()  while it is there
 //                                                   end()
 //                                                   truncate()       what was rejected
-//   truncate(), commit()  <- copy                   commit()         what was kept
+//   truncate(), commit()  <- copy, quantise         commit()         what was kept
 #pragma once
 #include <cstdint>
 #include <span>
@@ -36,6 +36,8 @@ class RowSource {
   void gather(TensorView ids, int chunk, const KvView& dst) const;
   // Rows [to, to + count) of dst = rows [from, ...).
   void copy(std::int64_t from, const KvView& dst, std::int64_t to, std::int64_t count) const;
+  // Groups [begin, end) of dst.older = rows [begin kKvGroup, end kKvGroup).
+  void quantise(const KvView& dst, std::int64_t begin, std::int64_t end) const;
   // Rows [to, to + count) = rows [from, ...) of src.
   void write(const KvView& src, std::int64_t from, std::int64_t to, std::int64_t count) const;
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/full_cache.h"
+
 namespace triforce {
 
 StoredCache::StoredCache(Backend& backend, KvStorage storage, std::int64_t max_append,
@@ -74,6 +76,18 @@ void StoredCache::truncate(std::int64_t length) {
   TF_CHECK(length >= committed() && length <= length_, "truncate to {} of [{}, {}]", length,
            committed(), length_);
   length_ = length;
+}
+
+void StoredCache::hand_over(FullCache& full, std::int64_t length) const {
+  const std::int64_t from = full.length(), n = length - from;
+  TF_CHECK(from >= committed() && length <= length_, "tokens [{}, {}) of [{}, {})", from, length,
+           committed(), length_);
+  if (n <= 0) return;
+  const std::int64_t row = rows() - (length_ - from);
+  for (int l = dense_layers(); l < storage_.layers(); ++l) {
+    full.layer(l).write(storage_.layer(l), row, from, n);
+  }
+  full.adopt(n);
 }
 
 // In the order of homes: those of one number are of one shape in most layers.

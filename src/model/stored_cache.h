@@ -31,6 +31,9 @@ class StoredCache : public KvCache {
   // Returns what the token at `position`, committed() or later, sees in a pass over this cache. It
   // is for analysis, and may copy from the device.
   virtual HeldTokens held(std::int64_t position) const = 0;
+  // Hands tokens [full.length(), length), which this cache was fed, to the full cache, with the
+  // rows that they have here. commit() then finds them. It is for methods where nothing verifies.
+  void hand_over(FullCache& full, std::int64_t length) const;
   // Returns where the rows of layer l lie between passes, in rising order of heads and without a
   // length. A dense layer has none.
   std::span<const KvView> homes(int l) const { return homes_.at(static_cast<std::size_t>(l)); }

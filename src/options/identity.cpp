@@ -23,6 +23,10 @@ bool decides(Role role, const MethodSpec& method) {
       return method.selects();
     case Role::kDecidesBudget:
       return method.has_budget();
+    case Role::kDecidesOwnDrafts:
+      return method.drafts_by_target();
+    case Role::kDecidesQuantised:
+      return method.uses(Pass::kQuantised);
     case Role::kDecidesDrafted:
       return method.has_drafter();
     case Role::kDecidesLookedUp:

@@ -193,8 +193,8 @@ std::vector<Option> method_and_shape() {
         Role::kDecidesSelected, integer(1, kMaxChunk, member(&S::chunk_size))),
       o("dense-layers", {}, "N", "layers",
         "first layers of the target whose drafting passes read the full cache instead of the "
-        "retrieval or streaming cache",
-        kShaped, Role::kDecidesBudget, integer(0, kMaxLayers - 1, member(&S::dense_layers))),
+        "retrieval, streaming or quantised cache",
+        kShaped, Role::kDecidesOwnDrafts, integer(0, kMaxLayers - 1, member(&S::dense_layers))),
       o("draft-cache-budget", {"draft-budget"}, "N", "tokens",
         "tokens in the drafter's cache. Those of a streaming one include its sinks: 16, at most "
         "half of it. Beyond the drafter's positions its rotary embedding is continued, and the "
@@ -210,11 +210,17 @@ std::vector<Option> method_and_shape() {
         "sequence where that stood first. suffix: the longest end that has been there before. "
         "ngram:N: one of at most N tokens (prompt lookup)",
         kShaped, Role::kDecidesLookedUp, lookup()),
+      o("draft-kv", {}, "BITS", "",
+        "bits of the quantised cache, which holds all rows of the full one for the methods "
+        "quantised, quantised-hierarchy and lossy-quantised. Groups are of 64 rows. In each, every "
+        "dimension of the keys and every row of the values has a scale. The newest rows have 16 "
+        "bits",
+        kShaped, Role::kDecidesQuantised, choice(member(&S::draft_kv))),
       o("draft-weights", {}, "BITS", "",
-        "weights of drafting passes of the target, over its retrieval or streaming cache. own: "
+        "weights of drafting passes of the target, over any cache but the full one. own: "
         "its own. int8 and int4: copies in groups of 64 with a scale each, made when it is loaded; "
         "the output head's has 8 bits. Verification reads its own",
-        kShaped, Role::kDecidesBudget, choice(member(&S::draft_weights))),
+        kShaped, Role::kDecidesOwnDrafts, choice(member(&S::draft_weights))),
       o("rebuild", {}, "POLICY", "",
         "when to select the retrieval cache again: every N generated tokens; or when the rolling "
         "acceptance of the outer level falls below RATE. token selects for each drafted token by "

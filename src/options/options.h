@@ -53,17 +53,19 @@ const Command* command_named(std::string_view word);  // nullptr: none
 // A role says what an option's value changes. A case is identified (identity.h) by the values that
 // decide its tokens and counters; some of them matter to a part of the methods only.
 enum class Role : std::uint8_t {
-  kDecides,          // tokens and counters of every method
-  kDecidesProposed,  // of methods with a proposer, all but ar
-  kDecidesInner,     // of methods with an inner level
-  kDecidesSelected,  // of methods with a retrieval cache
-  kDecidesBudget,    // of methods with a retrieval cache or a streaming cache of the target
-  kDecidesDrafted,   // of methods with a drafter
-  kDecidesLookedUp,  // of methods that look up what they propose
-  kNames,            // names something whose digest decides: a model, a data set, a device
-  kMeasures,         // what is measured, how often and with what memory, threads and time
-  kRecords,          // what a result holds beside figures
-  kOutputs,          // what is written, and where; the result of a case is the same with any value
+  kDecides,           // tokens and counters of every method
+  kDecidesProposed,   // of methods with a proposer, all but ar
+  kDecidesInner,      // of methods with an inner level
+  kDecidesSelected,   // of methods with a retrieval cache
+  kDecidesBudget,     // of methods with a retrieval cache or a streaming cache of the target
+  kDecidesOwnDrafts,  // of methods with a small or quantised cache of the target
+  kDecidesQuantised,  // of methods with a quantised cache
+  kDecidesDrafted,    // of methods with a drafter
+  kDecidesLookedUp,   // of methods that look up what they propose
+  kNames,             // names something whose digest decides: a model, a data set, a device
+  kMeasures,          // what is measured, how often and with what memory, threads and time
+  kRecords,           // what a result holds beside figures
+  kOutputs,           // what is written, and where; the result of a case is the same with any value
 };
 
 // An OptionValue reads and shows one option (option_kinds.h has the usual kinds).

@@ -114,6 +114,13 @@ struct Top2Margin {
   int lane;
   double operator()(const OnRank& r) const { return r.engine.top2_margin(lane, r.tokens); }
 };
+struct Divergence {
+  Method method;
+  int lane;
+  std::vector<double> operator()(const OnRank& r) const {
+    return r.engine.divergence(method, lane, r.tokens);
+  }
+};
 struct ProbsAfterPrompt {
   int lane;
   std::vector<float> operator()(const OnRank& r) const { return r.engine.probs_after_prompt(lane); }
@@ -135,7 +142,8 @@ struct End {};
 // One call; `tokens` tokens more follow.
 struct Call {
   std::variant<End, Build, Drop, Load, PrefillContext, PrefillMethods, Generate, SetLanes,
-               SetGammas, SetTree, SetBudget, PassMs, Top2Margin, ProbsAfterPrompt, SelectedChunks>
+               SetGammas, SetTree, SetBudget, PassMs, Top2Margin, Divergence, ProbsAfterPrompt,
+               SelectedChunks>
       of;
   std::int64_t tokens = 0;
 };
@@ -239,6 +247,10 @@ class LeadingEngine final : public Engine {
   }
   double top2_margin(int lane, std::span<const Token> generated) override {
     return make(Top2Margin{lane}, generated);
+  }
+  std::vector<double> divergence(Method method, int lane,
+                                 std::span<const Token> generated) override {
+    return make(Divergence{method, lane}, generated);
   }
   std::vector<float> probs_after_prompt(int lane) override { return make(ProbsAfterPrompt{lane}); }
   ChunksOfLayers selected_chunks(int lane) override { return make(SelectedChunks{lane}); }

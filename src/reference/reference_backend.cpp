@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -69,6 +70,77 @@ std::vector<double> keys_of(const KvView& kv, const RopeView& rope, int head,
     }
   }
   return keys;
+}
+
+// Groups on the reference: the codes by row and dimension in turn, 4 bits each if that is all they
+// have, then the scales.
+struct GroupView {
+  std::byte* bytes;
+  Quantisation by;
+  std::int64_t scales;  // where they begin
+
+  int code(std::int64_t i) const {
+    const auto byte = static_cast<std::uint8_t>(bytes[by == Quantisation::kInt4 ? i / 2 : i]);
+    if (by != Quantisation::kInt4) return static_cast<std::int8_t>(byte);
+    const int nibble = byte >> (i % 2 * 4) & 15;
+    return nibble < 8 ? nibble : nibble - 16;
+  }
+  void set_code(std::int64_t i, int code) const {
+    if (by != Quantisation::kInt4) {
+      bytes[i] = static_cast<std::byte>(code);
+      return;
+    }
+    const auto shift = static_cast<unsigned>(i % 2 * 4);
+    const unsigned others = static_cast<unsigned>(bytes[i / 2]) & (15U << (4 - shift));
+    bytes[i / 2] = static_cast<std::byte>(others | (static_cast<unsigned>(code) & 15U) << shift);
+  }
+  CodeScale scale(std::int64_t i) const {
+    CodeScale s;
+    std::memcpy(&s, bytes + scales + i * kKvScaleBytes, kKvScaleBytes);
+    return s;
+  }
+  void set_scale(std::int64_t i, CodeScale s) const {
+    std::memcpy(bytes + scales + i * kKvScaleBytes, &s, kKvScaleBytes);
+  }
+};
+struct Group {
+  GroupView k, v;
+};
+Group group_of(const KvView& kv, int head, std::int64_t group) {
+  const KvGroups& g = kv.older;
+  const std::int64_t at = head * g.capacity + group,
+                     codes = kv_code_bytes(kv.head_dim, g.quantisation);
+  const auto view = [&](void* data, std::int64_t bytes) {
+    return GroupView{static_cast<std::byte*>(data) + at * bytes, g.quantisation, codes};
+  };
+  return {view(g.k, kv_group_k_bytes(kv.head_dim, g.quantisation)),
+          view(g.v, kv_group_v_bytes(kv.head_dim, g.quantisation))};
+}
+
+// The value of a code in the cache's type.
+double value_in(DType type, CodeScale s, int code) {
+  return visit_float(type, [&](auto format) {
+    using F = decltype(format);
+    return static_cast<double>(F::load(F::store(s.value(code))));
+  });
+}
+
+// Keys and values [rows, d] of the groups in use of a head.
+struct OlderRows {
+  std::vector<double> k, v;
+};
+OlderRows older_rows(const KvView& kv, int head) {
+  OlderRows rows;
+  if (!kv.older) return rows;
+  const std::int64_t d = kv.head_dim;
+  for (std::int32_t g = 0; g < *kv.older.used; ++g) {
+    const Group group = group_of(kv, head, g);
+    for (std::int64_t i = 0; i < kKvGroup * d; ++i) {
+      rows.k.push_back(value_in(kv.format.type, group.k.scale(i % d), group.k.code(i)));
+      rows.v.push_back(value_in(kv.format.type, group.v.scale(i / d), group.v.code(i)));
+    }
+  }
+  return rows;
 }
 
 // The rows that row `row` of the sequence sees, in their order.
@@ -318,23 +390,33 @@ void ReferenceBackend::attend(TensorView q, const KvView& kv, const RopeView& ro
   const bool with_mass = mass.data != nullptr;
   const std::int64_t group = heads / kv.kv_heads;
   for (int hk = 0; hk < kv.kv_heads; ++hk) {
+    const OlderRows older = older_rows(kv, hk);
+    const auto n_older = older.k.size() / static_cast<std::size_t>(kv.head_dim);
+    const auto keys_seen = [&](std::span<const std::int64_t> rows) {
+      std::vector<double> keys = older.k;
+      std::ranges::copy(keys_of(kv, rope, hk, rows), std::back_inserter(keys));
+      return keys;
+    };
+    const auto value = [&](std::size_t r, std::span<const std::int64_t> rows, std::int64_t j) {
+      const std::int64_t d = kv.head_dim;
+      return r < n_older ? older.v[r * static_cast<std::size_t>(d) + static_cast<std::size_t>(j)]
+                         : load(kv.v, kv.format.type, row_offset(kv, hk, rows[r - n_older]) + j);
+    };
     std::vector<std::int64_t> rows = rows_seen(kv, length - 1);
-    std::vector<double> keys = keys_of(kv, rope, hk, rows);
+    std::vector<double> keys = keys_seen(rows);
     std::vector<double> head_mass(static_cast<std::size_t>(with_mass ? mass.shape[1] : 0));
     for (std::int64_t t = 0; t < n; ++t) {
-      std::size_t seen = static_cast<std::size_t>(length - n + t + 1);
+      std::size_t seen = n_older + static_cast<std::size_t>(length - n + t + 1);
       if (kv.parents != nullptr) {
         rows = rows_seen(kv, length - n + t);
-        keys = keys_of(kv, rope, hk, rows);
-        seen = rows.size();
+        keys = keys_seen(rows);
+        seen = n_older + rows.size();
       }
       for (std::int64_t h = hk * group; h < (hk + 1) * group; ++h) {
         const std::vector<double> p = probabilities(q, t, h, keys, seen);
         for (std::int64_t j = 0; j < kv.head_dim; ++j) {
           double sum = 0;
-          for (std::size_t r = 0; r < p.size(); ++r) {
-            sum += p[r] * load(kv.v, kv.format.type, row_offset(kv, hk, rows[r]) + j);
-          }
+          for (std::size_t r = 0; r < p.size(); ++r) sum += p[r] * value(r, rows, j);
           set(out, t, h * kv.head_dim + j, sum);
         }
         for (std::size_t r = 0; with_mass && r < p.size(); ++r) {
@@ -408,6 +490,27 @@ void ReferenceBackend::do_copy_rows(const KvView& src, std::int64_t src_row, con
     const std::int64_t to = row_offset(dst, h, dst_row);
     std::memmove(byte_at(dst.k, to), byte_at(src.k, from), bytes);
     std::memmove(byte_at(dst.v, to), byte_at(src.v, from), bytes);
+  }
+}
+
+void ReferenceBackend::do_quantise_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
+                                        std::int64_t group, std::int64_t count) {
+  const int d = dst.head_dim;
+  for (int h = 0; h < src.kv_heads; ++h) {
+    for (std::int64_t g = 0; g < count; ++g) {
+      const Group to = group_of(dst, h, group + g);
+      const std::int64_t first = row_offset(src, h, src_row + g * kKvGroup);
+      const auto quantise = [&](const GroupView& view, const void* rows, std::int64_t scale, int n,
+                                std::int64_t begin, std::int64_t step) {
+        const auto x = [&](int i) {
+          return static_cast<float>(load(rows, src.format.type, first + begin + i * step));
+        };
+        const auto code = [&](int i, int c) { view.set_code(begin + i * step, c); };
+        view.set_scale(scale, quantise_range(n, view.by, x, code));
+      };
+      for (int j = 0; j < d; ++j) quantise(to.k, src.k, j, kKvGroup, j, d);
+      for (int r = 0; r < kKvGroup; ++r) quantise(to.v, src.v, r, d, std::int64_t{r} * d, 1);
+    }
   }
 }
 

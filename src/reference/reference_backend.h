@@ -49,6 +49,8 @@ class ReferenceBackend : public HostBackend {
   void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override;
   void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
                     std::int64_t dst_row, std::int64_t count, Queue queue) override;
+  void do_quantise_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
+                        std::int64_t group, std::int64_t count) override;
 };
 
 std::unique_ptr<Backend> make_reference_backend(int kv_granule = 8);

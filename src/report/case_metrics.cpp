@@ -21,12 +21,14 @@ const MetricInfo& info_of(CaseMetric metric) {
       {"acceptance per token as the paper solves it"},
       {"tokens per verification over the full cache, bonus included"},
       {"1 / (1 - alpha), the most that this acceptance can gain: infinite gamma and free drafts"},
+      {"KL divergence from the full cache's distributions, nats a token"},
       {"share of the full cache's attention on tokens that the small cache held"},
       {"tokens of the pass keys that were copied"},
       {"tokens before the first that is not autoregressive decoding's"},
       {"ms of a pass over the full cache"},
       {"ms of a pass of the target over the retrieval cache"},
       {"ms of a pass of the target over a streaming cache"},
+      {"ms of a pass of the target over a quantised cache"},
       {"ms of a pass of the drafter"},
       {"ms of a lookup in the sequence"},
   }};
@@ -77,6 +79,9 @@ std::optional<double> metric_of(const CaseResult& c, CaseMetric metric) {
   if (metric == CaseMetric::kAsAr) return c.lossless.equal_tokens;
   if (metric == CaseMetric::kCopied)
     return c.copied ? std::optional(c.copied->tokens()) : std::nullopt;
+  if (metric == CaseMetric::kDivergence) {
+    return c.divergence ? std::optional(c.divergence->mean) : std::nullopt;
+  }
   if (metric == CaseMetric::kRecovery) {
     return c.recovery ? std::optional(c.recovery->mean) : std::nullopt;
   }

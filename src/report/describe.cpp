@@ -69,7 +69,7 @@ std::vector<std::string> header_lines(const RunResult& r) {
     std::string prefill = fmt::format("prefill: {} ms", short_number(full));
     for (const PassSpec& p : kPassTable) {
       const std::optional<double>& ms = first.timing.fill_ms[p.pass];
-      if (ms && p.selects) {
+      if (ms && p.net == Net::kTarget && p.pass != kFullPass) {
         prefill += fmt::format("; then building the {} cache {} ms", p.name, short_number(ms));
       }
       if (ms && p.net == Net::kDrafter) prefill += fmt::format("; drafter {} ms", short_number(ms));

@@ -56,6 +56,7 @@ TextTable main_table(const RunResult& r, AcceptedColumns accepted) {
     return std::ranges::any_of(r.cases, is_measured);
   };
   const bool recovery = any([](const CaseResult& c) { return c.recovery.has_value(); });
+  const bool divergence = any([](const CaseResult& c) { return c.divergence.has_value(); });
   const bool copied = any([](const CaseResult& c) { return c.copied.has_value(); });
   const bool equal = any([](const CaseResult& c) { return c.lossless.equal_tokens.has_value(); });
   const bool batch = any([](const CaseResult& c) { return c.batch.has_value(); });
@@ -66,6 +67,7 @@ TextTable main_table(const RunResult& r, AcceptedColumns accepted) {
   t.head.emplace_back("accepted");
   if (separate) t.head.emplace_back("accepted 95% CI");
   if (recovery) t.head.emplace_back("recovery");
+  if (divergence) t.head.emplace_back("KL nats");
   if (copied) t.head.insert(t.head.end(), {"copied", "whole"});
   if (equal) t.head.emplace_back("as ar");
   t.head.emplace_back("lossless");
@@ -93,6 +95,7 @@ TextTable main_table(const RunResult& r, AcceptedColumns accepted) {
       row.push_back(std::move(cell));
     }
     if (recovery) row.push_back(c.recovery ? rate(c.recovery->mean) : "-");
+    if (divergence) row.push_back(c.divergence ? short_number(c.divergence->mean) : "-");
     if (copied) {
       row.push_back(c.copied ? rate(c.copied->tokens()) : "-");
       row.push_back(c.copied ? rate(c.copied->whole()) : "-");
@@ -112,6 +115,8 @@ TextTable main_table(const RunResult& r, AcceptedColumns accepted) {
   }
   if (recovery)
     t.caption += "; recovery: of the full cache's attention, on tokens that the small one held";
+  if (divergence)
+    t.caption += "; KL nats: divergence from the full cache's distribution of a token, mean";
   if (copied) t.caption += "; copied, whole: tokens of the pass keys, and keys whole";
   if (equal) t.caption += "; as ar: tokens before the first that is not ar's";
   return t;

@@ -38,10 +38,17 @@ constexpr MethodSpec kTable[] = {
     spec(Method::kLookupHierarchy, "lookup-hierarchy",
          "what followed earlier, verified by the target with its retrieval cache",
          {Pass::kLookup, Pass::kRetrieval, Pass::kFull}, {kNotReported, 0.9137}),
+    spec(Method::kQuantised, "quantised", "target with a quantised copy of its full cache",
+         {Pass::kQuantised, Pass::kFull}, {kNotReported}),
+    spec(Method::kQuantisedHierarchy, "quantised-hierarchy",
+         "drafter, verified by the target with a quantised copy of its full cache",
+         {Pass::kDraft, Pass::kQuantised, Pass::kFull}, {0.4036, kNotReported}),
     spec(Method::kLossyRetrieval, "lossy-retrieval",
          "nothing verifies the target with its retrieval cache: not lossless", {Pass::kRetrieval}),
     spec(Method::kLossyStreaming, "lossy-streaming",
          "nothing verifies the target with a streaming cache: not lossless", {Pass::kStreaming}),
+    spec(Method::kLossyQuantised, "lossy-quantised",
+         "nothing verifies the target with a quantised cache: not lossless", {Pass::kQuantised}),
 };
 
 }  // namespace

@@ -32,6 +32,7 @@ void run_conformance(Backend& tested, const Conformance& c, const Emit& emit) {
   check_sampling_ops(tested, *oracle, c, emit);
   check_cache_ops(tested, emit);
   check_attention_ops(tested, *oracle, emit);
+  check_grouped_rows(tested, emit);
   check_row_invariance(tested, emit);
   check_draft_trees(tested, c, emit);
 }

@@ -78,7 +78,7 @@ void check_products_and_attention(Backend& tested, const Sizes& s, const Emit& e
 }
 
 // Packed rows, of all query heads of a KV head, fill blocks of their own.
-void check_groups(Backend& tested, const Emit& emit) {
+void check_row_groups(Backend& tested, const Emit& emit) {
   constexpr std::int64_t kCounts[] = {1, 7, 31, 32, 33, 64, 127, 128};
   for (const int group : {1, 4, 8}) {
     Sizes s;
@@ -298,7 +298,7 @@ void check_rows(Backend& tested, const Sizes& s, const Emit& emit) {
 void check_row_invariance(Backend& tested, const Emit& emit) {
   const Sizes sizes;
   check_products_and_attention(tested, sizes, emit);
-  check_groups(tested, emit);
+  check_row_groups(tested, emit);
   check_heads(tested, emit);
   check_sequences(tested, emit);
   check_rows(tested, sizes, emit);

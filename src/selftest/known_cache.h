@@ -31,23 +31,31 @@ class KnownCache : public LayerCache {
   }
   // Random rows everywhere, through rope_append without rotation.
   void fill(std::uint64_t seed) {
+    const std::int64_t width = heads_ * d_, n = capacity();
+    const Floats values = as_held(b_, normal_values(2 * n * width, seed));
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(n * width);
+    fill({Floats(values.begin(), middle), Floats(middle, values.end())});
+  }
+  // These rows, rounded to the cache's type.
+  void fill(const Rows& rows) {
     const std::int64_t n = capacity(), width = 3 * heads_ * d_;
-    const Floats qkv = rounded(b_, dtype_, as_held(b_, normal_values(n * width, seed)));
+    model = {rounded(b_, dtype_, rows.k), rounded(b_, dtype_, rows.v)};
+    Floats qkv(static_cast<std::size_t>(n * width));
+    for (std::int64_t h = 0; h < heads_; ++h) {
+      for (std::int64_t r = 0; r < n; ++r) {
+        for (std::int64_t i = 0; i < d_; ++i) {
+          const std::int64_t column = r * width + (heads_ + h) * d_ + i;
+          qkv[static_cast<std::size_t>(column)] = model.k[at(h, r, i)];
+          qkv[static_cast<std::size_t>(column + heads_ * d_)] = model.v[at(h, r, i)];
+        }
+      }
+    }
     const Tensor in = activations(b_, {n, width}, qkv);
     const Tensor positions = ints_of(b_, std::vector<std::int32_t>(static_cast<std::size_t>(n)));
     const Tensor q = make_tensor(b_, b_.activation_dtype(), {n, heads_, d_});
     const Tensor table = make_tensor(b_, DType::kF32, {1, d_ / 2});
     set_length(n);
     b_.rope_append(in.view(), positions.view(), {table.view(), table.view()}, q.view(), view(true));
-    for (std::int64_t h = 0; h < heads_; ++h) {
-      for (std::int64_t r = 0; r < n; ++r) {
-        for (std::int64_t i = 0; i < d_; ++i) {
-          const std::int64_t column = r * width + (heads_ + h) * d_ + i;
-          model.k[at(h, r, i)] = qkv[static_cast<std::size_t>(column)];
-          model.v[at(h, r, i)] = qkv[static_cast<std::size_t>(column + heads_ * d_)];
-        }
-      }
-    }
   }
   // The model's rows [dst, dst + n) of one head = rows [src, ...) of `from`.
   void move_model(const KnownCache& from, int head, std::int64_t src, std::int64_t dst,

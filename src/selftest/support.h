@@ -259,6 +259,7 @@ void check_row_wise_ops(Backend& tested, Backend& oracle, const Conformance& c, 
 void check_sampling_ops(Backend& tested, Backend& oracle, const Conformance& c, const Emit& emit);
 void check_cache_ops(Backend& tested, const Emit& emit);
 void check_attention_ops(Backend& tested, Backend& oracle, const Emit& emit);
+void check_grouped_rows(Backend& tested, const Emit& emit);
 void check_row_invariance(Backend& tested, const Emit& emit);
 void check_draft_trees(Backend& tested, const Conformance& c, const Emit& emit);
 

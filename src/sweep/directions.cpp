@@ -79,7 +79,16 @@ FiguresBySample pass_times(const CaseResult& c, std::string_view pass) {
   return figures;
 }
 
+FiguresBySample divergences(const CaseResult& c) {
+  FiguresBySample figures;
+  for (const DivergenceResult::OfPrompt& p : c.divergence->by_prompt) {
+    if (p.mean > 0) figures[{p.prompt, 0}] = {p.mean, p.prompt};
+  }
+  return figures;
+}
+
 FiguresBySample figures_of(const Found& found, CaseMetric metric) {
+  if (metric == CaseMetric::kDivergence) return divergences(*found.result);
   if (const auto pass = pass_of(metric)) return pass_times(*found.result, to_string(*pass));
   return metric == CaseMetric::kSpeedup ? speedups(found) : ms_per_token(*found.result);
 }

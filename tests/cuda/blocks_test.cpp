@@ -229,6 +229,25 @@ void attend_lanes(Memory& m, bool at_once) {
             m.workspace(bytes + more), static_cast<unsigned*>(m.zeros(2 * kHeads * 4)), nullptr);
 }
 
+// What of two heads' own rows has become groups, and the rows behind them.
+void attend_with_groups(Memory& m, int group, int kv_heads, int d, std::int64_t queries,
+                        Quantisation by) {
+  constexpr std::int64_t kSplit = 128, kCapacity = 200, kGroups = 3;
+  KvView kv = m.cache(kv_heads, d, kCapacity, 70);
+  const int heads = group * kv_heads;
+  kv.older = {m.zeros(kv_heads * kGroups * kv_group_k_bytes(d, by)),
+              m.zeros(kv_heads * kGroups * kv_group_v_bytes(d, by)), by, kGroups,
+              m.ints({3}).as<const std::int32_t>()};
+  quantise_rows(kv, 0, kv, 1, 2, nullptr);
+  KvView host = kv;
+  host.on_host = true;
+  quantise_rows(host, 64, kv, 0, 1, nullptr);
+  attention(
+      m.half({queries, heads, d}), kv, {}, m.half({queries, heads * d}), {}, 0, kSplit,
+      m.workspace(attention_bytes(queries, heads, kv_heads, d, whole_capacity(kv), kSplit, false)),
+      static_cast<unsigned*>(m.zeros(heads * 4)), nullptr);
+}
+
 // Over the trees of two sequences, of which one has padding.
 void attend_with_trees(Memory& m, int heads, int kv_heads, int d, bool rotate) {
   constexpr std::int64_t kSplit = 128, kCapacity = 296;
@@ -271,6 +290,13 @@ const std::vector<Call>& attentions() {
        [](Memory& m) {
          const cuda::OtherDevice device(90);
          attend(m, 4, 2, 128, 140, false, false, RowPath::kThroughput);
+       }},
+      {"attention over groups",
+       [](Memory& m) {
+         for (const std::int64_t queries : {3, 20}) {
+           attend_with_groups(m, 2, 1, 64, queries, Quantisation::kInt4);
+           attend_with_groups(m, 3, 2, 128, queries, Quantisation::kInt8);
+         }
        }},
       {"chunks",
        [](Memory& m) {

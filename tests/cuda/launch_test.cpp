@@ -169,8 +169,14 @@ TEST(LaunchTest, SequencesShareTheLaunchesOfOne) {
     return Tensor(backend->allocator(), type, shape, Place::kDevice, MemTag::kActivations);
   };
   constexpr std::int32_t kTreeRows = 3;
+  constexpr auto kBy = Quantisation::kInt4;
+  constexpr std::int64_t kGroupBytes = kv_group_k_bytes(kHeadDim, kBy);
   const Tensor numbers = tensor(DType::kI32, {kSequences}), angles = tensor(DType::kF32, {64, 32}),
-               parents = tensor(DType::kI32, {kSequences * kTreeRows});
+               parents = tensor(DType::kI32, {kSequences * kTreeRows}),
+               groups = tensor(DType::kI32, {2 * kSequences, kGroupBytes / 4}),
+               used = tensor(DType::kI32, {kSequences});
+  backend->clear(groups.view());
+  backend->clear(used.view());
   std::vector<std::int32_t> lengths(kSequences, 50), roots(kSequences * kTreeRows, -1);
   backend->upload(numbers.view(), make_view(lengths.data(), DType::kI32, {kSequences}));
   backend->upload(parents.view(), make_view(roots.data(), DType::kI32, {kSequences * kTreeRows}));
@@ -182,7 +188,7 @@ TEST(LaunchTest, SequencesShareTheLaunchesOfOne) {
     return kv;
   };
   const auto launches = [&](const std::vector<int>& sequences, std::int64_t each,
-                            bool trees = false) {
+                            bool trees = false, bool with_groups = false, int other = -1) {
     const auto rows = static_cast<std::int64_t>(sequences.size()) * each;
     const Lease lease(*backend, {.rows = 128,
                                  .context = kPositions,
@@ -195,6 +201,14 @@ TEST(LaunchTest, SequencesShareTheLaunchesOfOne) {
       views.push_back(view_of(s));
       views.back().length =
           static_cast<const std::int32_t*>(numbers.view().data) + views.size() - 1;
+      if (with_groups) {
+        const auto of = [&](std::int64_t at) {
+          return static_cast<std::byte*>(groups.view().data) + at * kGroupBytes;
+        };
+        const int at = s == other ? 0 : s;
+        views.back().older = {of(at), of(kSequences + s), kBy, 1,
+                              used.view().as<const std::int32_t>() + views.size() - 1};
+      }
       if (!trees) continue;
       views.back().parents =
           static_cast<const std::int32_t*>(parents.view().data) + (views.size() - 1) * kTreeRows;
@@ -220,6 +234,12 @@ TEST(LaunchTest, SequencesShareTheLaunchesOfOne) {
   }
   EXPECT_EQ(launches({0, 1}, 40), launches({0}, 40));
   EXPECT_EQ(launches({0, 1, 2, 3, 4}, 7, true), launches({0}, 7) + 1);
+  for (const std::int64_t rows : {7, 33}) {
+    const std::uint64_t one = launches({0}, rows, false, true);
+    EXPECT_EQ(one, launches({0}, rows));
+    EXPECT_EQ(launches({0, 1, 2, 3, 4}, rows, false, true), one);
+    EXPECT_EQ(launches({1, 2, 3}, rows, false, true, 3), 2 * one);  // whose keys are elsewhere
+  }
 }
 
 }  // namespace

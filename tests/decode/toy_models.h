@@ -130,7 +130,10 @@ inline std::vector<Variant> variants() {
     o.selection = Selection::kAttention;
     o.rebuild = {RebuildPolicy::Kind::kEvery, 8, 0};
   });
-  add("h2o", [](auto& o) { o.selection = Selection::kH2O, o.dense_layers = 1; });
+  add("h2o, int8 rows of drafts", [](auto& o) {
+    o.selection = Selection::kH2O, o.dense_layers = 1;
+    o.draft_kv = KvBits::kInt8;
+  });
   add("snapkv, rebuild every 20", [](auto& o) {
     o.selection = Selection::kSnapKv;
     o.rebuild = {RebuildPolicy::Kind::kEvery, 20, 0};
@@ -141,6 +144,7 @@ inline std::vector<Variant> variants() {
   });
   add("int4 weights of drafts, attention selection, dense layer, a tree", [](auto& o) {
     o.draft_weights = Quantisation::kInt4;
+    o.draft_kv = KvBits::kInt8;
     o.selection = Selection::kAttention;
     o.dense_layers = 1;
     o.tree = random_tree(12, 4);

@@ -353,6 +353,31 @@ TEST_F(MeasureRun, ADivergenceSaysHowCloseTheChoiceWas) {
   EXPECT_NE(to_table(r).find("apart there"), std::string::npos);
 }
 
+TEST_F(MeasureRun, WhereNothingVerifiesTheDivergenceIsMeasured) {
+  config_.methods = {Method::kAutoregressive, Method::kRetrieval, Method::kLossyQuantised};
+  const RunResult r = measure();
+  EXPECT_EQ(r.exit_code, ExitCode::kOk);
+  EXPECT_FALSE(r.cases[0].divergence || r.cases[1].divergence);
+  ASSERT_TRUE(r.cases[2].divergence);
+  const DivergenceResult& d = *r.cases[2].divergence;
+  ASSERT_EQ(d.by_prompt.size(), input_.workload.prompts.size());
+  double sum = 0;
+  for (const DivergenceResult::OfPrompt& p : d.by_prompt) {
+    EXPECT_EQ(p.positions, std::min<std::int64_t>(config_.gen_len, 64));
+    sum += p.mean;
+  }
+  EXPECT_EQ(std::ssize(d.by_position), std::min<std::int64_t>(config_.gen_len, 64));
+  EXPECT_GT(d.mean, 0);
+  EXPECT_NEAR(d.mean, sum / static_cast<double>(d.by_prompt.size()), 1e-12);
+  ASSERT_EQ(d.ci95_low.has_value(), d.by_prompt.size() > 1);
+  if (d.ci95_low) {
+    EXPECT_LE(*d.ci95_low, d.mean);
+    EXPECT_GE(*d.ci95_high, d.mean);
+  }
+  EXPECT_NE(to_table(r).find("KL nats"), std::string::npos);
+  expect_valid_json(r);
+}
+
 TEST_F(MeasureRun, WithoutABaselineThereIsNoSpeedup) {
   config_.methods = {Method::kTriForce};
   const RunResult r = measure();

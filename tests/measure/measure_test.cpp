@@ -165,11 +165,12 @@ TEST(SpeedupOf, PairsPromptAndRepetition) {
 }
 
 TEST(WholeGenerations, TakeTheCachesThatTheMethodUses) {
-  const std::vector<PrefillMetrics> prefills = {{{{1000, 50, 20, 8}}, false}};
+  const std::vector<PrefillMetrics> prefills = {{{{1000, 50, 20, 7, 8}}, false}};
   const auto of = [&](Method m) { return preparation_ms(spec_of(m), prefills).at(0); };
   EXPECT_DOUBLE_EQ(of(Method::kAutoregressive), 1000);
   EXPECT_DOUBLE_EQ(of(Method::kRetrieval), 1050);
   EXPECT_DOUBLE_EQ(of(Method::kStreaming), 1020);
+  EXPECT_DOUBLE_EQ(of(Method::kQuantised), 1007);
   EXPECT_DOUBLE_EQ(of(Method::kDraft), 1008);
   EXPECT_DOUBLE_EQ(of(Method::kTriForce), 1058);
 }

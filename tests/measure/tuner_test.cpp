@@ -48,6 +48,10 @@ class SlowEngine final : public Engine {
   void set_budget(std::int64_t /*budget*/) override {}
   double pass_ms(Pass /*pass*/, int /*rows*/, int /*repetitions*/) override { return 0.01; }
   double top2_margin(int /*lane*/, std::span<const Token> /*generated*/) override { return 0; }
+  std::vector<double> divergence(Method /*method*/, int /*lane*/,
+                                 std::span<const Token> /*generated*/) override {
+    return {};
+  }
   std::vector<float> probs_after_prompt(int /*lane*/) override { return {}; }
   std::vector<std::vector<std::int32_t>> selected_chunks(int /*lane*/) override { return {}; }
 

@@ -297,14 +297,16 @@ TEST_F(RecipeTest, MistakesInDirectionsAndColumns) {
       {begin + "metric = 'acceptance'\ngreater = { method = 'magic', temp = 0, budget = 64 }\nthan "
                "= { temp = 0, budget = 64 }\n",
        ":15: method: expected one of ar, triforce, retrieval, streaming, streaming-hierarchy, "
-       "draft, lookup, lookup-hierarchy, lossy-retrieval, lossy-streaming, "
+       "draft, lookup, lookup-hierarchy, quantised, quantised-hierarchy, lossy-retrieval, "
+       "lossy-streaming, lossy-quantised, "
        "found \"magic\""},
       {begin + "metric = 'acceptance'\ngreater = { temp = 0, budget = 64 }\nthan = { temp = 0, "
                "budget = 64 }\n",
        ":12: directions: expected two cases, found one: budget 64, temp 0"},
       {begin + "metric = 'beauty'\n" + both,
        ":14: metric: expected one of ms-per-token, speedup, acceptance, inner-acceptance, "
-       "recovery, as-ar, full-ms, retrieval-ms, streaming-ms, draft-ms, lookup-ms, found "
+       "divergence, recovery, as-ar, full-ms, retrieval-ms, streaming-ms, quantised-ms, draft-ms, "
+       "lookup-ms, found "
        "\"beauty\""},
       {begin + "metric = 'acceptance'\n" + both + "less = { temp = 0, budget = 64 }\n",
        ":12: directions: expected text, metric, one of greater and less, and than, found greater "
@@ -326,9 +328,8 @@ TEST_F(RecipeTest, MistakesInDirectionsAndColumns) {
        "sizes"},
       {"title = 'T'\ncolumns = ['alpha', 'beta']\n[tiny]\nprefill = 2048\n",
        ":2: columns: expected one of ms-per-token, speedup, acceptance, inner-acceptance, alpha, "
-       "length, bound, recovery, copied, as-ar, full-ms, retrieval-ms, streaming-ms, draft-ms, "
-       "lookup-ms, "
-       "found "
+       "length, bound, divergence, recovery, copied, as-ar, full-ms, retrieval-ms, streaming-ms, "
+       "quantised-ms, draft-ms, lookup-ms, found "
        "\"beta\""},
   };
   for (const auto& [text, message] : cases) {

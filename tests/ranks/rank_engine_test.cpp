@@ -14,6 +14,13 @@
 namespace triforce {
 namespace {
 
+// Those and one where nothing verifies.
+std::vector<Method> with_lossy() {
+  std::vector<Method> methods = all_methods();
+  methods.push_back(Method::kLossyQuantised);
+  return methods;
+}
+
 using testing::as_text;
 using testing::from_text;
 using testing::RankEnd;
@@ -92,7 +99,7 @@ struct Rank {
   BuildEngine builder(const SpeculationOptions& options, int lanes = 1) {
     return [this, options, lanes](std::int64_t max_prompt, std::int64_t max_generated) {
       return make_engine(backend, pair.target, &pair.draft, options,
-                         {max_prompt, max_generated, all_methods(), {}, lanes}, &ranks);
+                         {max_prompt, max_generated, with_lossy(), {}, lanes}, &ranks);
     };
   }
   // What `led` returns on rank 0; the others follow.
@@ -174,6 +181,13 @@ TEST(RankEngine, EveryCallAnswersAsOnOneRank) {
       out += as_text(tokens);
       EXPECT_GT(e.pass_ms(Pass::kFull, 7, 2), 0);
       EXPECT_GT(e.top2_margin(0, std::span(tokens).first(20)), 0);
+      // Ranks add their parts in other orders: the same but for rounding.
+      double divergence = 0;
+      for (const double x : e.divergence(Method::kLossyQuantised, 0, std::span(tokens).first(20))) {
+        divergence += x;
+      }
+      EXPECT_GT(divergence, 0);
+      EXPECT_LT(divergence, 20);
       EXPECT_EQ(e.probs_after_prompt(0).size(), static_cast<std::size_t>(kVocab));
     }
     return out;

@@ -130,9 +130,9 @@ CaseResult sample_baseline() {
   c.steps = {{"full", 1, 3.5, 3.5}};
   c.copied = CopiedResult{4, 1, 64, 40};
   c.memory.planned =
-      TaggedBytes{{19'300'000, 0, 32'000'000, 8'000'000, 0, 0, 16'384, 100'000, 0, 300}};
+      TaggedBytes{{19'300'000, 0, 32'000'000, 8'000'000, 0, 0, 0, 16'384, 100'000, 0, 300}};
   c.memory.peak =
-      TaggedBytes{{19'300'000, 0, 32'000'000, 8'000'000, 0, 0, 16'384, 100'000, 5'000, 300}};
+      TaggedBytes{{19'300'000, 0, 32'000'000, 8'000'000, 0, 0, 0, 16'384, 100'000, 5'000, 300}};
   c.memory.peak_host_bytes = 59'421'384;
   c.memory.peak_process_bytes = 200'000'000;
   c.memory.near_kv_heads = 20;

@@ -72,6 +72,8 @@ class Broken final : public ForwardingBackend {
     kScores,
     kBounds,
     kQuantised,
+    kGroupKey,
+    kGroupValue,
     kTop,
     kGather,
     kCopyRows,
@@ -171,6 +173,13 @@ class Broken final : public ForwardingBackend {
     ForwardingBackend::do_set_rows(m, row_begin,
                                    make_view(values.data(), DType::kF32, {src.shape[0], m.cols}));
   }
+  // One code, by one.
+  void do_quantise_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
+                        std::int64_t group, std::int64_t count) override {
+    ForwardingBackend::do_quantise_rows(src, src_row, dst, group, count);
+    if (fault_ == Fault::kGroupKey) *static_cast<std::uint8_t*>(dst.older.k) ^= 1;
+    if (fault_ == Fault::kGroupValue) *static_cast<std::uint8_t*>(dst.older.v) ^= 1;
+  }
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                        TensorView scores, ChunkRule rule) override {
     if (fault_ == Fault::kBounds) rule = ChunkRule::kMeanKey;
@@ -224,6 +233,8 @@ TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
         {Fault::kBounds, "operations: score_chunks, f32 rows, by bounds"},
         {Fault::kQuantised, "operations: set_rows, int4 weights in f32"},
         {Fault::kQuantised, "operations: set_rows rounds to nearest, int8 weights in f32"},
+        {Fault::kGroupKey, "operations: attention, bf16 rows in groups of int8"},
+        {Fault::kGroupValue, "operations: attention, f32 rows in groups of int4"},
         {Fault::kTop, "operations: top_chunks"},
         {Fault::kGather, "operations: gather_chunks, f32"},
         {Fault::kCopyRows, "operations: copy_rows, f32"},

@@ -155,6 +155,8 @@ const AttentionKernels& attention_kernels_amx() {
   static const AttentionKernels kTable = [] {
     AttentionKernels t = attention_kernels_avx512_bf16();
     t.tiles = run;
+    t.int4_tile = nullptr;  // its sums have other bits
+    t.max_int4_rows = 0;
     return t;
   }();
   return kTable;
