@@ -38,9 +38,7 @@ struct Methods::Impl {
   Impl(Context& c, const ModelWeights* draft_weights, const SpeculationOptions& o,
        std::span<const Method> methods);
   ~Impl() {
-    for_each_pass([&](Pass /*pass*/, PassRunner& p) {
-      if (p.lent().data != nullptr) context.lend({});
-    });
+    if (lent.data != nullptr) context.lend({});
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -98,6 +96,7 @@ struct Methods::Impl {
   PerPass<std::unique_ptr<PassRunner>> passes;                  // those that a method runs
   PerPass<std::vector<std::unique_ptr<RecoveryMeter>>> meters;  // one a lane
   std::vector<Composition> compositions;
+  TensorView lent;  // the largest memory of its passes; empty: none
 };
 
 Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const SpeculationOptions& o,
@@ -109,6 +108,12 @@ Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const Specula
       timer(b) {
   for (const PassSpec& p : kPassTable)
     if (runs(methods, p.pass)) add_pass(p.pass, draft_weights, methods);
+  for_each_pass([&](Pass /*pass*/, PassRunner& p) {
+    const TensorView memory = p.lent();
+    if (memory.data == nullptr) return;
+    if (lent.data == nullptr || memory.bytes() > lent.bytes()) lent = memory;
+  });
+  if (lent.data != nullptr) context.lend(lent);
   const ModelWeights& w = c.weights();
   const LocalShape t = w.shape();
   TF_CHECK(!o.measure_recovery || w.shard.size == 1, "recovery of {} ranks", w.shard.size);
@@ -135,7 +140,6 @@ void Methods::Impl::add_pass(Pass pass, const ModelWeights* draft_weights,
   passes[pass] =
       kind_of(pass).make({pass, context, drafts ? *draft : context.model(),
                           drafts ? *draft_weights : context.weights(), options, sizes, timer});
-  if (const TensorView lent = passes[pass]->lent(); lent.data != nullptr) context.lend(lent);
 }
 
 RecoveryMeter* Methods::Impl::meter_of(const MethodSpec& m, int lane) {
@@ -429,9 +433,9 @@ std::vector<std::vector<std::int32_t>> Methods::selected_chunks(int lane) {
 Context::Shape context_shape(const Backend& backend, const ModelWeights& target,
                              const SpeculationOptions& options, const RunShape& run) {
   check_options(options, run.methods);
-  return Context::shape_of(run, options,
-                           lent_bytes(target.config, target.shape(), target.dtype, options,
-                                      run.methods, backend.kv_granule()));
+  return Context::shape_of(
+      run, options,
+      lent_bytes(target.config, target.shape(), target.dtype, options, run, backend.kv_granule()));
 }
 
 std::unique_ptr<Engine> make_engine(Backend& backend, const ModelWeights& target,

@@ -88,7 +88,7 @@ PlanSums::PlanSums(const PlanInput& in)
     : in_(in),
       shape_(Context::shape_of(in.run, in.options,
                                lent_bytes(in.target, local_shape(in.target, in.shard), in.dtype,
-                                          in.options, in.run.methods, granule_of(in)))),
+                                          in.options, in.run, granule_of(in)))),
       context_(context_sizes(
           shape_, in.backend == nullptr ? kDevicePrefillRows : in.backend->prefill_rows())),
       methods_(method_sizes(in.options, in.run.methods, in.run.lanes)),

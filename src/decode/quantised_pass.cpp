@@ -30,6 +30,7 @@ class QuantisedPass final : public PassCache {
     filled.mark();
     return true;
   }
+  TensorView lent() const override { return lanes_.front()->memory(); }
   StoredCache* taking(int lane) override { return lanes_[static_cast<std::size_t>(lane)].get(); }
 
  private:

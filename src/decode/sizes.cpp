@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/rounding.h"
+#include "model/quantised_cache.h"
 #include "triforce/plan.h"
 
 namespace triforce {
@@ -195,13 +196,23 @@ PromptBlock block_of(const Context::Shape& shape, const ContextSizes& sizes, std
 }
 
 std::int64_t lent_bytes(const ModelConfig& target, const LocalShape& local, DType dtype,
-                        const SpeculationOptions& options, std::span<const Method> methods,
-                        int kv_granule) {
-  if (!any_method(methods, &MethodSpec::selects)) return 0;
-  const std::int64_t budget = options.least_budget > 0 ? options.least_budget : options.budget;
-  return KvStorage::bytes(target.layers - options.dense_layers, local.kv_heads, local.head_dim,
-                          budget + method_sizes(options, methods, 1).pending_rows, dtype,
-                          kv_granule);
+                        const SpeculationOptions& options, const RunShape& run, int kv_granule) {
+  const std::int64_t pending = method_sizes(options, run.methods, 1).pending_rows;
+  const auto bytes = [&](std::int64_t rows, const KvGroupShape& older) {
+    return KvStorage::bytes(target.layers - options.dense_layers, local.kv_heads, local.head_dim,
+                            rows, dtype, kv_granule, older);
+  };
+  std::int64_t most = 0;
+  if (any_method(run.methods, &MethodSpec::selects)) {
+    const std::int64_t budget = options.least_budget > 0 ? options.least_budget : options.budget;
+    most = bytes(budget + pending, {});
+  }
+  if (runs(run.methods, Pass::kQuantised)) {
+    const KvGroupShape groups =
+        QuantisedCache::groups(run.max_prompt, quantisation_of(options.draft_kv));
+    most = std::max(most, bytes(QuantisedCache::max_rows(pending), groups));
+  }
+  return most;
 }
 
 Backend::ScratchShape exact_shape(const Context::Shape& shape, const LocalShape& target) {

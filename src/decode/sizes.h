@@ -18,11 +18,10 @@ ContextSizes context_sizes(const Context::Shape& shape, std::int64_t prefill_row
 
 // The residual stream of prompts in one pass.
 PromptBlock block_of(const Context::Shape& shape, const ContextSizes& sizes, std::int64_t hidden);
-// Of memory that methods use between prompts alone: a lane's retrieval cache, if there is one, of
-// the least budget that it may have.
+// Of memory that methods use between prompts alone: a lane's retrieval cache of the least budget
+// that it may have, or its quantised cache of a prompt, whichever is larger.
 std::int64_t lent_bytes(const ModelConfig& target, const LocalShape& local, DType dtype,
-                        const SpeculationOptions& options, std::span<const Method> methods,
-                        int kv_granule);
+                        const SpeculationOptions& options, const RunShape& run, int kv_granule);
 
 // Scratch for the attention of invariant passes over the full cache, on the device and the host.
 Backend::ScratchShape exact_shape(const Context::Shape& shape, const LocalShape& target);

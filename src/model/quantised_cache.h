@@ -28,6 +28,9 @@ class QuantisedCache final : public StoredCache {
     return {std::max<std::int64_t>(1, capacity / kKvGroup), by};
   }
 
+  // Where its codes and rows lie, as i32 words: free after a reset() until the next commit(), and
+  // zeros then.
+  TensorView memory() const { return storage_.bytes_view(); }
   std::int64_t committed() const override { return committed_; }
   std::int64_t capacity() const override { return full_.capacity(); }
   KvView range(int l, int i, int tile) override;
