@@ -217,7 +217,7 @@ EXEMPTIONS = (
               112, "with the latency that a B200's second-level cache is taken to have, and for 25 to "
               "32 rows; scripts/cuda_model.py reckons with it", ("sm_100",)),
     Exemption("issue", r"wide_split_kernel<T, \d+, 4, false>", 351, OF_MANY_QUERIES),
-    Exemption("issue", r"wide_split_kernel<T, \d+, 2, false>", 148, OF_MANY_QUERIES,
+    Exemption("issue", r"wide_split_kernel<T, \d+, 2, false>", 151, OF_MANY_QUERIES,
               ("sm_86", "sm_90", "sm_100")),
     Exemption("serial", r"linear_kernel<(T|Codes<T, \d>), StoreColumns<float, \d>, \d+>", 2,
               "the residual stream is read and written at the end of a block, two numbers a thread"),
