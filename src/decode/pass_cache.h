@@ -99,6 +99,7 @@ class PassCache : public PassRunner {
   // The lane's cache, where that takes what it keeps from the full cache. Null: it does not. Where
   // nothing verifies, its own rows then become the full cache's first.
   virtual StoredCache* taking(int /*lane*/) { return nullptr; }
+  // Does that with its tokens before `length`.
   void hand_over(int lane, std::int64_t length);
   void rewind(int lane) override { cache(lane).rewind(); }
   TensorView feed_unverified(int lane, Token token) override;

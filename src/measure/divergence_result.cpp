@@ -1,9 +1,7 @@
 // From the divergences of generations to that of a case.
 #include <algorithm>
-#include <cmath>
 
 #include "measure/measure_parts.h"
-#include "statistics/distributions.h"
 #include "statistics/statistics.h"
 
 namespace triforce {
@@ -26,11 +24,10 @@ std::optional<DivergenceResult> make_divergence(std::span<const MeasuredRun> run
   if (means.empty()) return std::nullopt;
   for (std::size_t i = 0; i < counts.size(); ++i) d.by_position[i] /= counts[i];
   d.mean = mean(means);
-  if (const auto spread = stddev(means)) {
-    const double half =
-        student_t95(std::ssize(means) - 1) * *spread / std::sqrt(static_cast<double>(means.size()));
-    d.ci95_low = std::max(0.0, d.mean - half);
-    d.ci95_high = d.mean + half;
+  if (means.size() > 1) {
+    const Interval interval = mean_interval(means);
+    d.ci95_low = std::max(0.0, interval.low);
+    d.ci95_high = interval.high;
   }
   return d;
 }

@@ -1,4 +1,4 @@
-// Tests: tests/model/quantised_cache_test.cpp, tests/model/cache_fuzz_test.cpp
+// Tests: tests/model/quantised_cache_test.cpp
 #include "model/quantised_cache.h"
 
 #include <algorithm>

@@ -8,16 +8,6 @@
 namespace triforce {
 namespace {
 
-// Student's t on the mean of at least two values, however many: one rule without a jump and without
-// draws. A bootstrap over the prompts has little to add where there are enough for one
-// (tests/measure/coverage_test.cpp).
-Interval mean_interval(std::span<const double> values) {
-  const auto n = static_cast<double>(values.size());
-  const double half =
-      student_t95(std::ssize(values) - 1) * stddev(values).value_or(0) / std::sqrt(n);
-  return {mean(values) - half, mean(values) + half};
-}
-
 // geometric_mean() of what has these logarithms.
 std::optional<Estimate> of_logarithms(SamplesByPrompt prompts) {
   std::vector<double> means;
@@ -48,6 +38,13 @@ Interval wilson(double p, double n) {
 }
 
 }  // namespace
+
+Interval mean_interval(std::span<const double> values) {
+  const auto n = static_cast<double>(values.size());
+  const double half =
+      student_t95(std::ssize(values) - 1) * stddev(values).value_or(0) / std::sqrt(n);
+  return {mean(values) - half, mean(values) + half};
+}
 
 double quantile(std::span<const double> ascending, double p) {
   TF_CHECK(!ascending.empty() && p >= 0 && p <= 1);

@@ -22,6 +22,11 @@ double mean(std::span<const double> samples);  // not empty
 // Sample standard deviation (n - 1); nothing below two samples.
 std::optional<double> stddev(std::span<const double> samples);
 
+// Student's t on the mean of at least two values, however many: one rule without a jump and without
+// draws. A bootstrap over the prompts has little to add where there are enough for one
+// (tests/measure/coverage_test.cpp).
+Interval mean_interval(std::span<const double> values);
+
 struct Estimate {
   double value = 0;
   std::optional<Interval> interval;
