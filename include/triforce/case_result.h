@@ -269,6 +269,33 @@ void fields(auto& v, CopiedResult& c) {
   v.derived("whole", c.whole(), "whole_generations / generations");
 }
 
+// Of prompts whose answer is known in words: RULER's tasks.
+struct AnsweredResult {
+  struct OfPrompt {
+    int prompt = 0;
+    std::int64_t generations = 0;
+    double mean = 0;
+  };
+  std::int64_t generations = 0;
+  double mean = 0;  // of the prompts' means
+  std::optional<double> ci95_low, ci95_high;
+  std::vector<OfPrompt> by_prompt;
+};
+void fields(auto& v, AnsweredResult::OfPrompt& p) {
+  v("prompt", p.prompt, "index of the prompt");
+  v("generations", p.generations, "timed samples");
+  v("mean", p.mean, "share of the expected words that their text holds, mean over these");
+}
+void fields(auto& v, AnsweredResult& a) {
+  v("generations", a.generations, "timed samples");
+  v("mean", a.mean,
+    "share of the words expected of an answer that the generated text holds anywhere, whatever "
+    "their case (arXiv 2404.06654); mean over a prompt's generations, then over prompts");
+  v("ci95_low", a.ci95_low, "95% confidence interval of mean over the prompts; null: one prompt");
+  v("ci95_high", a.ci95_high, "its upper end");
+  v("by_prompt", a.by_prompt, "the same by prompt");
+}
+
 struct CaseResult {
   std::string case_id;
   std::string timing_id;  // may be empty
@@ -290,6 +317,7 @@ struct CaseResult {
   std::optional<RecoveryResult> recovery;
   std::optional<DivergenceResult> divergence;
   std::optional<CopiedResult> copied;
+  std::optional<AnsweredResult> answered;
   std::optional<Speedup> speedup;
   std::optional<BatchResult> batch;
   MemoryResult memory;
@@ -333,6 +361,7 @@ void fields(auto& v, CaseResult& c) {
   v("divergence", c.divergence,
     "distance from the full cache's distributions; null: the full cache verifies this method");
   v("copied", c.copied, "what was copied of the prompts' pass keys; null: they have none");
+  v("answered", c.answered, "what the texts hold of the expected answers; null: none is known");
   v("speedup", c.speedup, "against the baseline; null: this is it, or the run has none");
   v("batch", c.batch, "the prompts that were decoded together; null: each was decoded alone");
   v("memory", c.memory, "memory");

@@ -26,6 +26,7 @@ enum class CaseMetric : std::uint8_t {
   kDivergence,
   kRecovery,
   kCopied,
+  kAnswered,
   kAsAr,
   kPassMs,  // of the first pass of kPassTable; the others' follow
 };
@@ -33,7 +34,7 @@ enum class CaseMetric : std::uint8_t {
 constexpr auto names_of(CaseMetric /*any*/) {
   const std::array others = {"ms-per-token", "speedup", "acceptance", "inner-acceptance",
                              "alpha",        "length",  "bound",      "divergence",
-                             "recovery",     "copied",  "as-ar"};
+                             "recovery",     "copied",  "answered",   "as-ar"};
   std::array<const char*, others.size() + kPassKinds> names{};
   const auto passes = std::ranges::copy(others, names.begin()).out;
   std::ranges::transform(kPassTable, passes, &PassSpec::ms_name);

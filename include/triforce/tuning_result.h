@@ -80,6 +80,18 @@ void fields(auto& v, BestTreeResult& t) {
     "expected tokens of one verification, computed from the counted rates");
 }
 
+// One of the methods that --method auto chose from.
+struct TriedMethod {
+  std::string method;
+  TunedSetting setting;
+  double ms_per_token = 0;
+};
+void fields(auto& v, TriedMethod& m) {
+  v("method", m.method, "its name");
+  v("setting", m.setting, "the sizes of least predicted time");
+  v("predicted_ms_per_token", m.ms_per_token, "predicted for them, ms");
+}
+
 struct CaseTuning {
   TunedSetting chosen;
   std::optional<TunedSetting> overruled;
@@ -93,6 +105,7 @@ struct CaseTuning {
   std::optional<AcceptanceVectorFile> acceptance_vector = {};
   std::vector<TuningPoint> surface;
   std::optional<std::vector<BestTreeResult>> best_trees = {};
+  std::optional<std::vector<TriedMethod>> methods = {};
 
   // Over autoregressive decoding, measured on the same prompts in between.
   double predicted_speedup() const { return autoregressive_ms_per_token / predicted_ms_per_token; }
@@ -136,6 +149,9 @@ void fields(auto& v, CaseTuning& t) {
   v("best_trees", t.best_trees,
     "of --tree auto, for powers of two; more than 128 tokens take part in no verification; null: "
     "not of --tree auto");
+  v("methods", t.methods,
+    "of --method auto, what was tried, the fastest first; that one is measured; null: the method "
+    "was given");
 }
 
 }  // namespace triforce

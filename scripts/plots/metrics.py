@@ -47,11 +47,15 @@ METRICS = {
                                "inner_acceptance_rate", rate_of("inner", "acceptance_rate")),
     "length": Metric("Tokens per round of the full cache's verification", True, False,
                      "mean_accepted_length", rate_of("outer", "mean_accepted_length")),
-    # The last two: results of earlier versions have none.
+    # The others: results of earlier versions have none.
     "recovery": Metric("Attention on tokens that the small cache holds", False, False, "recovery",
                        lambda case: figure_of(case.get("recovery"), "mean")),
     "copied": Metric("Tokens of the pass keys that were copied", True, False, "copied",
                      lambda case: figure_of(case.get("copied"), "tokens")),
+    "divergence": Metric("KL divergence from the full cache (nats a token)", True, False, "divergence",
+                         lambda case: figure_of(case.get("divergence"), "mean")),
+    "answered": Metric("Expected words in the generated text", True, False, "answered",
+                       lambda case: figure_of(case.get("answered"), "mean")),
 }
 
 

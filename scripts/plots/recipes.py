@@ -9,7 +9,7 @@ from plots.settings import machine_text, model_text
 from plots.words import is_measured, lossless_text, setting_text, short_number
 
 USUAL = ("ms-per-token", "speedup", "acceptance")  # of recipes that name no figures of their own
-RATES = {"acceptance", "inner-acceptance", "alpha", "recovery", "copied", "as-ar"}
+RATES = {"acceptance", "inner-acceptance", "alpha", "recovery", "copied", "answered", "as-ar"}
 FACTORS = {"speedup", "bound"}
 VERDICTS = {"holds": "good", "reversed": "bad", "undecided": "muted", "not_measured": "muted"}
 # Of what was published: member, heading, digits, unit.
@@ -103,7 +103,7 @@ def pictures(recipe):
 
 def ours(recipe):
     metrics = recipe.said["columns"] or [
-        *USUAL, *(name for name in ("recovery", "copied") if any(
+        *USUAL, *(name for name in ("recovery", "copied", "answered") if any(
             figure_named(case, name) for _, _, run in recipe.cases for case in run.cases))]
     options = list(dict.fromkeys(name for _, of, _ in recipe.cases for name in of))
     rows = []

@@ -154,6 +154,7 @@ struct RunSession::Impl {
   bool loaded = false;
   std::optional<Tokenizer> tokenizer;
   std::vector<std::vector<Token>> prompts, tuning_prompts, answers;
+  std::vector<std::vector<std::string>> expected;
   Workload workload;
   std::shared_ptr<Context> context;  // of runs that share it
 };
@@ -170,6 +171,7 @@ void RunSession::Impl::open() {
     Run& run = runs[i];
     run.plan = start->agree_on_plan(run.request.config);
     run.request.config.speculation.budget = run.plan.options.budget;
+    run.request.config.methods = run.plan.run.methods;
     run.memory = plan_memory(run.plan);
   }
   open_weights(config(), start->models());
@@ -240,12 +242,13 @@ void RunSession::Impl::read_data() {
   for (Prompt& prompt : data.prompts) {
     prompts.push_back(std::move(prompt.tokens));
     if (!prompt.answer.empty()) answers.push_back(std::move(prompt.answer));
+    if (!prompt.expected.empty()) expected.push_back(std::move(prompt.expected));
   }
   const bool tuned =
       std::ranges::any_of(runs, [](const Run& r) { return r.request.config.tuned(); });
   source.max_bytes = memory_for_prompts();  // those that were read take some
   if (tuned) tuning_prompts = load_tuning_prompts(source);
-  workload = {prompts, tuning_prompts, answers, data.info, {}};
+  workload = {prompts, tuning_prompts, answers, expected, data.info, {}};
   if (!tokenizer) return;
   workload.decode_text = [this](std::span<const Token> ids) { return text_of(*tokenizer, ids); };
 }

@@ -9,6 +9,7 @@
 #include "core/strict_json.h"
 #include "core/utf8.h"
 #include "data/generated_prompts.h"
+#include "data/ruler.h"
 #include "triforce/error.h"
 
 namespace triforce {
@@ -18,19 +19,21 @@ constexpr std::int64_t kMaxLineBytes = std::int64_t{64} << 20;
 constexpr std::int64_t kMaxTextBytes = std::int64_t{1} << 30;
 constexpr std::array<std::string_view, 5> kPublished = {"gs", "128k", "one-shot", "lwm", "demo"};
 
-enum class DataKind : std::uint8_t { kSynthetic, kNeedle, kText, kLines, kIds };
+enum class DataKind : std::uint8_t { kSynthetic, kNeedle, kRuler, kText, kLines, kIds };
 
 DataKind kind_of(std::string_view name) {
   if (name == "synthetic") return DataKind::kSynthetic;
   if (name == "needle") return DataKind::kNeedle;
+  if (find_ruler_task(name)) return DataKind::kRuler;
   const std::string suffix = std::filesystem::path(name).extension().string();
   if (is_published_dataset(name) || suffix == ".jsonl") return DataKind::kLines;
   if (suffix == ".ids") return DataKind::kIds;
   if (suffix == ".txt") return DataKind::kText;
-  throw_input("UnknownDataset",
-              "--dataset: expected synthetic, needle, gs, 128k, one-shot, lwm, demo, or a .txt, "
-              ".jsonl or .ids file, found {}",
-              quote_text(name));
+  throw_input(
+      "UnknownDataset",
+      "--dataset: expected synthetic, needle, {}, gs, 128k, one-shot, lwm, demo, or a .txt, "
+      ".jsonl or .ids file, found {}",
+      fmt::join(names_of(RulerTask{}), ", "), quote_text(name));
 }
 
 // Lines of a file, without "\n" or "\r\n", read in blocks and hashed whole.
@@ -216,7 +219,9 @@ bool is_published_dataset(std::string_view name) {
 
 bool is_of_text(std::string_view name) { return kind_of(name) != DataKind::kIds; }
 
-bool is_generated_dataset(std::string_view name) { return name == "synthetic" || name == "needle"; }
+bool is_generated_dataset(std::string_view name) {
+  return name == "synthetic" || name == "needle" || find_ruler_task(name);
+}
 
 void check_dataset(std::string_view name, bool has_tokenizer, std::string_view text_field) {
   const DataKind kind = kind_of(name);
@@ -229,7 +234,8 @@ void check_dataset(std::string_view name, bool has_tokenizer, std::string_view t
         "text, found {}",
         text_field);
   }
-  const bool has_text = kind == DataKind::kText || kind == DataKind::kLines;
+  const bool has_text =
+      kind == DataKind::kText || kind == DataKind::kLines || kind == DataKind::kRuler;
   if (has_text && !has_tokenizer) throw_no_tokenizer(name);
 }
 
@@ -259,6 +265,9 @@ Dataset load_dataset(const DatasetRequest& request, const Encode& encode) {
       break;
     case DataKind::kNeedle:
       make_needles(request, encode, collect, out.info);
+      break;
+    case DataKind::kRuler:
+      make_ruler(*find_ruler_task(request.name), request, collect, out.info);
       break;
     case DataKind::kText:
       read_txt(path, collect, out.info);

@@ -16,13 +16,14 @@ namespace triforce {
 struct Prompt {
   std::vector<Token> tokens;  // BOS first if there is one, exactly as many as were asked for
   std::string source;  // "synthetic #0", "book.txt", "books.jsonl:3", "book.txt, from token 512"
-  std::vector<Token> answer;  // of needles, the pass key; else empty
+  std::vector<Token> answer = {};          // of needles, the pass key; else empty
+  std::vector<std::string> expected = {};  // of RULER's tasks, what an answer holds; else empty
 };
 
 struct Dataset {
   std::vector<Prompt> prompts;
-  // kind: "synthetic", "needle", "txt", "jsonl", "ids", or the published name; sha256: of the file,
-  // or of the synthetic text that was used.
+  // kind: "synthetic", "needle", a task of ruler.h, "txt", "jsonl", "ids", or the published name;
+  // sha256: of the file, or of the generated text or tokens that were used.
   DataInfo info;
 };
 
@@ -75,7 +76,7 @@ std::filesystem::path find_dataset(const std::string& name, const std::filesyste
 // Whether prompts are made of text: all but .ids files. Throws Error(kBadInput,
 // "UnknownDataset").
 bool is_of_text(std::string_view name);
-// True for synthetic and needle.
+// True for synthetic, needle and the tasks of ruler.h.
 bool is_generated_dataset(std::string_view name);
 // True for gs, 128k, one-shot, lwm and demo.
 bool is_published_dataset(std::string_view name);

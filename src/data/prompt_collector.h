@@ -108,6 +108,9 @@ class PromptCollector {
     }
   }
 
+  // The prompt that was added last.
+  Prompt& last() { return out_.prompts.back(); }
+
   // Ids of a text as after a line end: a tokenizer treats the beginning of a text unlike its
   // middle.
   std::vector<Token> continuation_ids(std::string_view text) const {

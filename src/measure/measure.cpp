@@ -158,7 +158,7 @@ std::vector<MeasuredRun> Measurement::new_runs(int first, int repetition, bool w
 }
 
 void Measurement::generate(MethodState& m, int first, int repetition, bool warmup) {
-  if (m.failed || stopped()) return;
+  if (!m.is_measured() || m.failed || stopped()) return;
   const bool shown_by_warmup = c_.warmup > 0 && first == 0;
   const bool shown = repetition == 0 && warmup == shown_by_warmup;
   observer_.on_generation(m.method->method, first, repetition, warmup, index_++, total_);
@@ -194,6 +194,7 @@ void Measurement::measure_steps() {
   PerPass<std::set<int>> rows;
   rows[kFullPass].insert(1);
   for (const MethodState& m : state_.methods) {
+    if (!m.is_measured()) continue;
     rows[m.method->proposer()].insert(1);
     for (int l = 0; l < m.method->levels(); ++l) {
       std::set<int>& of = rows[m.method->verifier(l)];
@@ -328,7 +329,7 @@ void Measurement::warm_up_again(int first) {
       MethodState& m = state_.methods[i];
       std::vector<MeasuredRun> runs = new_runs(first, 0, false);
       const bool taken = m.method->is_baseline() && take_baselines(runs);
-      if (m.failed || taken || stopped()) continue;
+      if (!m.is_measured() || m.failed || taken || stopped()) continue;
       guarded(&m, [&] {
         ask(*engine_, c_, m.asked());
         engine_->generate(m.method->method, c_.gen_len, c_.seed, static_cast<std::uint32_t>(first),
@@ -341,6 +342,7 @@ void Measurement::warm_up_again(int first) {
 // Whether all was generated on the prompts of this batch that was asked for.
 bool Measurement::has_all(int first) const {
   return std::ranges::all_of(state_.methods, [&](const MethodState& m) {
+    if (!m.is_measured()) return true;
     const auto timed = std::ranges::count_if(m.runs, [&](const MeasuredRun& r) {
       return !r.warmup && r.prompt >= first && r.prompt < first + c_.batch;
     });
@@ -359,7 +361,7 @@ bool Measurement::measure_open(int first, SharedPrefill& target) {
   for (int r = c_.repetitions; noisy() && r < kMaxNoiseFactor * c_.repetitions; ++r) {
     whole = whole && !stopped();
     if (!whole) break;
-    total_ += std::ssize(state_.methods);
+    total_ += std::ranges::count_if(state_.methods, &MethodState::is_measured);
     repeat(first, r);
   }
   measure_margins(first);
@@ -371,7 +373,7 @@ void Measurement::measure_batch(int first, SharedPrefill& target) {
   if (first < restored_) return;
   resume();
   const bool failed = std::ranges::all_of(
-      state_.methods, [](const MethodState& m) { return m.failed.has_value(); });
+      state_.methods, [](const MethodState& m) { return m.failed || !m.is_measured(); });
   const bool whole = !failed && !stopped() && open() && measure_open(first, target);
   pause();
   if (whole && state_.first_error == ExitCode::kOk) finish_batch(first);

@@ -76,13 +76,16 @@ struct RunFacts {
   std::vector<std::string> target_notes, draft_notes;  // for validity.notes, as they stand there
 };
 
-// The workload is what the methods are given. Prompts and answers outlive it.
+// The workload is what the methods are given. What it points to outlives it.
 struct Workload {
   std::span<const std::vector<Token>> prompts;  // at least one
   // What config.tuned() is tuned on, none of it in `prompts` and none longer than the longest of
   // these; empty: on the first of these, as the result says.
   std::span<const std::vector<Token>> tuning_prompts;
   std::span<const std::vector<Token>> answers;  // what each prompt asks to copy; empty: nothing
+  // What an answer to each prompt must hold, as text; empty: nothing is known. decode_text is given
+  // then.
+  std::span<const std::vector<std::string>> expected = {};
   DataInfo data = {"not read", std::nullopt};
   // Ids to text, for the output section; may be empty.
   std::function<TokenText(std::span<const Token>)> decode_text;

@@ -80,6 +80,11 @@ std::optional<Speedup> make_speedup(const PreparedRuns& baseline, const Prepared
 std::optional<CopiedResult> copied_answers(std::span<const MeasuredRun> runs,
                                            std::span<const std::vector<Token>> answers,
                                            std::int64_t asked);
+// How much of what each prompt expects the texts of timed generations hold; nullopt: nothing is
+// expected, or there are no such generations.
+std::optional<AnsweredResult> make_answered(
+    std::span<const MeasuredRun> runs, std::span<const std::vector<std::string>> expected,
+    const std::function<std::string(std::span<const Token>)>& text_of);
 // A target that copies fewer of the tokens does not do what a needle asks.
 inline constexpr double kMinCopied = 0.9;
 // Over the timed runs; nullopt: nothing was measured. The interval as those of make_acceptance(),

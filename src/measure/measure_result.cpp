@@ -87,6 +87,9 @@ class CaseBuilder {
     c.recovery = make_recovery(m.runs, repeats);
     c.divergence = make_divergence(m.runs);
     c.copied = copied_answers(m.runs, in_.workload.answers, c_.gen_len);
+    c.answered = make_answered(m.runs, in_.workload.expected, [this](std::span<const Token> ids) {
+      return in_.workload.decode_text(ids).text;
+    });
   }
 
   // Of the first batch: those that are equal are processed once.
@@ -334,6 +337,7 @@ RunResult build_result(const MeasureInput& input, const MeasurementState& state)
   r.exit_code = state.first_error;
   const CaseBuilder builder(input, state, r.context);
   for (const MethodState& m : state.methods) {
+    if (!m.is_measured()) continue;
     r.cases.push_back(builder.build(m));
     const CaseResult& c = r.cases.back();
     // A signal or limit that came when all was measured cut nothing short.

@@ -30,6 +30,8 @@ struct MethodState : MethodStart {
     return step > 0 ? std::optional(DraftTree::chain(step)) : std::nullopt;
   }
 
+  bool is_measured() const { return !passed_over.value_or(false); }
+
   const MethodSpec* method = nullptr;
   std::vector<MeasuredRun> runs;
   std::optional<double> top2_margin;  // where its stream first left the baseline's

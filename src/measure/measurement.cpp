@@ -21,7 +21,12 @@ void Measurement::tune_open(const std::vector<Token>& tokens, bool last, SharedP
   ++tuned_;
   if (!tuner_->chosen()) return;
   state_.budget = tuner_->budget();
+  const std::int64_t of_method = total_ / std::ssize(state_.methods);  // generations
   for (MethodState& m : state_.methods) {
+    if (tuner_->is_passed_over(m.method->method)) {
+      m.passed_over = true;
+      total_ -= of_method;
+    }
     m.tuning = tuner_->of(m.method->method);
     if (!m.tuning) continue;
     m.gammas = gammas_of(m.tuning->chosen);

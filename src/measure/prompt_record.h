@@ -93,11 +93,13 @@ struct MethodStart {
   bool gammas_chosen = false;  // by `auto`
   // What `auto` chose, draft trees included; measured figures are filled in later.
   std::optional<CaseTuning> tuning;
+  std::optional<bool> passed_over = {};  // another was chosen: nothing of it is measured
 };
 void fields(auto& v, MethodStart& m) {
   v("gammas", m.gammas, "that it is measured with");
   v("gammas_chosen", m.gammas_chosen, "by auto");
   v("tuning", m.tuning, "what auto chose; null: it had nothing to choose");
+  v("passed_over", m.passed_over, "whether auto chose another; null: no");
 }
 // What is settled by the end of the first prompt and holds for the others.
 struct CaseStart {

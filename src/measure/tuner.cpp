@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <set>
 #include <utility>
 
 namespace triforce {
@@ -108,6 +107,7 @@ Tuner::Tuner(const RunConfig& config, std::int64_t context, bool own_prompts, Ho
 }
 
 bool Tuner::is_tuned(const MethodSpec& m) const {
+  if (config_.auto_method && m.speculates()) return true;
   return (space_.chosen.gamma && m.speculates()) || (config_.auto_inner_gamma && m.levels() > 1) ||
          (config_.auto_budget && m.speculates() && m.has_budget());
 }
@@ -314,7 +314,8 @@ std::vector<MethodModel> Tuner::models() const {
 // Of order_, best first.
 std::vector<std::int64_t> Tuner::ranked(std::span<const MethodModel> models) const {
   std::vector<std::int64_t> budgets;
-  for (const std::size_t i : rank_budgets(models, space_)) {
+  const auto by = config_.auto_method ? RankedBy::kFastest : RankedBy::kAll;
+  for (const std::size_t i : rank_budgets(models, space_, by)) {
     const auto candidate = std::next(candidates_.begin(), static_cast<std::ptrdiff_t>(i));
     if (is_left(candidate->first)) budgets.push_back(candidate->first);
   }
@@ -352,6 +353,25 @@ void Tuner::choose() {
     t.cut_short = cut_short_;
     if (config_.auto_budget && m.has_budget()) t.too_large = too_large_budgets(config_);
     tunings_[m.method] = std::move(t);
+  }
+  if (config_.auto_method) choose_method();
+}
+
+// Leaves the fastest alone, which says what the others would take.
+void Tuner::choose_method() {
+  std::vector<TriedMethod> tried;
+  for (const auto& [method, t] : tunings_) {
+    if (t) tried.push_back({to_string(method), t->chosen, t->predicted_ms_per_token});
+  }
+  std::ranges::stable_sort(tried, {}, &TriedMethod::ms_per_token);
+  for (auto& [method, t] : tunings_) {
+    if (!t) continue;
+    if (to_string(method) == tried.front().method) {
+      t->methods = tried;
+    } else {
+      passed_over_.insert(method);
+      t.reset();
+    }
   }
 }
 

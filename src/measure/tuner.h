@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -51,6 +52,8 @@ class Tuner {
   const std::optional<CaseTuning>& of(Method method) const { return tunings_.at(method); }
   // Tokens; nullopt: it was given.
   std::optional<std::int64_t> budget() const;
+  // Of a chosen one: whether the method was tried, and another is predicted to be faster.
+  bool is_passed_over(Method method) const { return passed_over_.contains(method); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -68,6 +71,7 @@ class Tuner {
   std::vector<std::int64_t> ranked(std::span<const MethodModel> models) const;
   bool is_left(std::int64_t budget) const;
   void choose();
+  void choose_method();
   bool compare_with_defaults(Engine& engine);
   void overrule();
   bool set_budget(Engine& engine, std::int64_t budget);
@@ -94,6 +98,7 @@ class Tuner {
   std::map<std::int64_t, Candidate> candidates_;  // those tried, by budget
   ProbeSums baseline_;
   std::map<Method, std::optional<CaseTuning>> tunings_;
+  std::set<Method> passed_over_;
   std::int64_t best_ = 0;          // budget, once chosen
   std::int64_t probe_tokens_ = 0;  // of one generation on the current prompt
   std::int64_t prompts_ = 0;

@@ -324,16 +324,18 @@ TreeCosts MethodModel::tree_costs(std::size_t budget, int inner_gamma) const {
   return of;
 }
 
-std::vector<std::size_t> rank_budgets(std::span<const MethodModel> models,
-                                      const GammaSpace& space) {
-  std::vector<double> logs;  // sums over the methods
+std::vector<std::size_t> rank_budgets(std::span<const MethodModel> models, const GammaSpace& space,
+                                      RankedBy by) {
+  const bool of_all = by == RankedBy::kAll;
+  std::vector<double> logs;  // sums over the methods, or of the fastest
   for (const MethodModel& model : models) {
     if (!model.method->has_budget()) continue;
-    logs.resize(model.budgets.size());
+    logs.resize(model.budgets.size(), of_all ? 0 : INFINITY);
     for (std::size_t b = 0; b < logs.size(); ++b) {
       const std::optional<TunedSetting> best = best_setting(model, b, space);
       TF_CHECK(best, "{} was not measured", model.method->name);
-      logs[b] += std::log(*model.ms_per_token(b, *best));
+      const double log = std::log(*model.ms_per_token(b, *best));
+      logs[b] = of_all ? logs[b] + log : std::min(logs[b], log);
     }
   }
   std::vector<std::size_t> order(std::max<std::size_t>(logs.size(), 1));

@@ -77,10 +77,13 @@ struct GammaSpace {
   int tree_tokens = 0;  // the tree of so many that most are accepted of; 0: the fastest
 };
 
-// Indices of the budgets, best first: by the geometric mean of the times predicted for the methods'
-// best gammas. Methods without a budget do not count; all others have as many budgets. Only the
-// first one if there is no such method.
-std::vector<std::size_t> rank_budgets(std::span<const MethodModel> models, const GammaSpace& space);
+// Whether a budget is for all methods or for the one that is fastest with it.
+enum class RankedBy : std::uint8_t { kAll, kFastest };
+// Indices of the budgets, best first: by the geometric mean, or the least, of the times predicted
+// for the methods' best gammas. Methods without a budget do not count; all others have as many
+// budgets. Only the first one if there is no such method.
+std::vector<std::size_t> rank_budgets(std::span<const MethodModel> models, const GammaSpace& space,
+                                      RankedBy by);
 
 // The budgets that the next prompt is for: `usual`, then the better half of `ranked`, best first.
 std::vector<std::int64_t> better_half(std::int64_t usual, std::vector<std::int64_t> ranked);

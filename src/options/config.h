@@ -68,6 +68,9 @@ struct RunConfig {
 
   // Methods in the order given, each once; `ar` comes first unless no_baseline.
   std::vector<Method> methods = {kBaselineMethod, kDefaultMethod};
+  // Only the fastest of `methods` is measured, as it is predicted after tuning prompts; those are
+  // then all lossless ones that the models allow, and the baseline.
+  bool auto_method = false;
   bool baseline_only = false;
   bool no_baseline = false;
 
@@ -83,14 +86,17 @@ struct RunConfig {
   std::optional<AcceptanceVector> tree_vector;  // by which auto_tree chooses; nullopt: measured
   // Likewise speculation.budget and .least_budget are the largest and the least that may be tried.
   bool auto_budget = false;
-  bool tuned() const { return auto_gamma || auto_inner_gamma || auto_budget || auto_tree; }
+  bool tuned() const {
+    return auto_method || auto_gamma || auto_inner_gamma || auto_budget || auto_tree;
+  }
   SpeculationOptions speculation;
 
   std::int64_t memory_limit_bytes = 0;   // 0: what the machine has available
   std::int64_t chi_square_runs = 60000;  // of each losslessness test by sampling; 0: none
   std::uint64_t seed = 42;               // of sampling, synthetic data and random weights
 
-  // Data: gs, 128k, one-shot, lwm, demo, synthetic, needle, or a .txt, .jsonl or .ids file.
+  // Data: gs, 128k, one-shot, lwm, demo, synthetic, needle, ruler-..., or a .txt, .jsonl or .ids
+  // file.
   std::string dataset = "synthetic";
   std::string text_field = "text";  // of a .jsonl data set: the member that holds the text
   double needle_depth = 0.5;  // where in a needle's prompt the key stands: 0 begins it, 1 ends it

@@ -290,7 +290,8 @@ class RecipeReader : public ConfigReader {
 
   static bool can_be_compared(CaseMetric m) {
     return level_of(m) || pass_of(m) || m == CaseMetric::kMsPerToken || m == CaseMetric::kSpeedup ||
-           m == CaseMetric::kDivergence || m == CaseMetric::kRecovery || m == CaseMetric::kAsAr;
+           m == CaseMetric::kDivergence || m == CaseMetric::kRecovery ||
+           m == CaseMetric::kAnswered || m == CaseMetric::kAsAr;
   }
   CaseMetric metric(std::string_view name, const toml::node& value,
                     bool (*wanted)(CaseMetric)) const {

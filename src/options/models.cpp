@@ -63,6 +63,13 @@ ModelChoice random_model(const std::string& name, const char* option) {
   return choice;
 }
 
+// Of a target that is a preset; not of a folder, whatever its name.
+std::optional<std::string> known_drafter(const RunConfig& config) {
+  if (!config.random_weights.empty()) return drafter_of_preset(config.random_weights);
+  if (is_folder(config.target)) return std::nullopt;
+  return drafter_of_preset(config.target);
+}
+
 ModelChoice choose_draft(const RunConfig& config) {
   if (!config.random_draft.empty()) return random_model(config.random_draft, "random-draft");
   if (!config.draft.empty()) return named(config.draft, "draft");
@@ -71,10 +78,9 @@ ModelChoice choose_draft(const RunConfig& config) {
     choice.config.name = "built-in drafter";
     return choice;
   }
-  const bool random = !config.random_weights.empty();
-  const std::string& target = random ? config.random_weights : config.target;
-  if (const auto drafter = drafter_of_preset(target); drafter && (random || !is_folder(target))) {
-    return random ? random_model(*drafter, "random-draft") : named(*drafter, "draft");
+  if (const auto drafter = known_drafter(config)) {
+    return config.random_weights.empty() ? named(*drafter, "draft")
+                                         : random_model(*drafter, "random-draft");
   }
   throw_usage(
       "--draft: expected a drafter for this target and --method, found none; name one with "
@@ -169,6 +175,11 @@ void check_on_chip(const RunConfig& config, const ModelConfig& target) {
 }
 
 }  // namespace
+
+bool has_draft_model(const RunConfig& config) {
+  return config.builtin_pair() || !config.draft.empty() || !config.random_draft.empty() ||
+         known_drafter(config);
+}
 
 std::string default_target(std::int64_t positions) {
   const bool fits = positions <= builtin_positions();

@@ -32,6 +32,9 @@ struct ModelPair {
 // pair's config.json cannot be read.
 std::string default_target(std::int64_t positions);
 
+// Whether a drafter is named, or known for the target that is.
+bool has_draft_model(const RunConfig& config);
+
 // The configured target, and the drafter if one is wanted: their shapes, from the config.json of a
 // folder or of a preset's download, or from the preset itself. Throws Error(kUsage) for options
 // that name no model or do not fit it, Error(kBadInput) for what is wrong with a config.json.

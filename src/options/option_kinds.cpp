@@ -14,9 +14,12 @@ OptionValue methods() {
   for (const std::string_view name : split_list(listed)) {
     known.emplace_back(name.substr(name.find_first_not_of(' ')));
   }
-  return {fmt::format("a comma list of {}, each at most once", method_names()),
+  known.emplace_back("auto");
+  return {fmt::format("auto, or a comma list of {}, each at most once", method_names()),
           [](RunConfig& c, std::string_view text) {
             c.methods.clear();
+            c.auto_method = text == "auto";
+            if (c.auto_method) return true;
             for (const std::string_view name : split_list(text)) {
               const std::optional<Method> m = parse_method(name);
               if (!m || std::ranges::count(c.methods, *m) > 0) return false;
@@ -25,6 +28,7 @@ OptionValue methods() {
             return true;
           },
           [](const RunConfig& c) -> ParamValue {
+            if (c.auto_method) return std::vector<std::string>{"auto"};
             std::vector<std::string> names;
             for (const Method m : c.methods) names.emplace_back(to_string(m));
             return names;

@@ -61,6 +61,13 @@ OptionValue export_format() {
                    at(&C::export_format));
 }
 
+// Several may be given, so that a file with a comma in its name needs another one.
+OptionValue datasets() {
+  OptionValue value = text("a data set or a file", at(&C::dataset));
+  value.lists = true;
+  return value;
+}
+
 OptionValue machine() { return text("a file or one of " + machine_ids(), at(&C::machine)); }
 
 std::vector<Option> models_and_machine() {
@@ -131,9 +138,11 @@ std::vector<Option> models_and_machine() {
 std::vector<Option> method_and_shape() {
   const auto member = [](auto path) { return at(&C::speculation, path); };
   return {
-      o("method", {}, "LIST", "",
+      o("method", {}, "LIST|auto", "",
         "methods to measure on the same prompts. ar (autoregressive decoding, the baseline) is "
-        "added unless --no-baseline",
+        "added unless --no-baseline. auto: the one that is predicted to be fastest, of all "
+        "lossless "
+        "methods that the models allow, after each was tried on tuning prompts",
         kShaped, Role::kMeasures, methods()),
       o("baseline", {}, "", "", "measure ar alone", kShaped, Role::kMeasures,
         flag(at(&C::baseline_only))),
@@ -281,13 +290,15 @@ std::vector<Option> data() {
   return {
       o("dataset", {}, "NAME|FILE", "",
         "where prompts come from. synthetic: generated documents. needle: such documents with a "
-        "random pass key in them, which the target is asked to copy. gs, 128k, one-shot, lwm or "
+        "random pass key in them, which the target is asked to copy. ruler-niah-single, "
+        "ruler-niah-multikey, ruler-niah-multivalue, ruler-niah-multiquery, ruler-vt, ruler-cwe, "
+        "ruler-fwe: tasks as those of RULER, whose answers are scored. gs, 128k, one-shot, lwm or "
         "demo: fetched by scripts/download_data.sh. Or a file. .txt is one document. .jsonl has "
         "one a line, {\"text\": ...}, whose fields prefix and suffix, if any, are not cut. .ids "
         "has one a line, decimal token ids between spaces or tabs, with or without BOS "
         "(scripts/encode_dataset.py makes them). A document that is too short is skipped and "
         "counted",
-        kWithModel, Role::kNames, text("a data set or a file", at(&C::dataset))),
+        kWithModel, Role::kNames, datasets()),
       o("text-field", {}, "NAME", "", "field of a .jsonl data set that holds the text", kWithModel,
         Role::kDecides, text("a field's name", at(&C::text_field))),
       o("needle-depth", {}, "F", "",

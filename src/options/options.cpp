@@ -88,8 +88,29 @@ void settle_methods(RunConfig& c, const GivenOptions& given) {
   expect_one("--baseline and --no-baseline", c.baseline_only && c.no_baseline);
   if (c.no_baseline && !given.contains("method")) c.methods = {kDefaultMethod};
   if (c.baseline_only) c.methods.clear();
+  if (c.auto_method) {
+    const bool drafter = has_draft_model(c);
+    for (const MethodSpec& m : method_table()) {
+      const bool is_possible = m.speculates() && m.is_lossless() && (drafter || !m.has_drafter());
+      if (is_possible) c.methods.push_back(m.method);
+    }
+  }
   const bool listed = std::ranges::find(c.methods, kBaselineMethod) != c.methods.end();
   if (!c.no_baseline && !listed) c.methods.insert(c.methods.begin(), kBaselineMethod);
+}
+
+// Methods that are tried beside each other must not take from each other what makes them fast.
+void check_auto_method(const RunConfig& c) {
+  if (!c.auto_method) return;
+  if (c.kv_offload || c.on_chip) {
+    throw_usage(
+        "--method auto: expected a full KV cache on the device, found --kv-offload or --on-chip: "
+        "all methods that are tried would share what is left there");
+  }
+  if (c.tp > 1) throw_usage("--method auto: expected one rank, found --tp {}", c.tp);
+  if (c.speculation.synthetic) {
+    throw_usage("--method auto: expected measured acceptances, found --synthetic-acceptance");
+  }
 }
 
 // Settles what `auto` may choose among, and refuses it where it cannot have any effect.
@@ -121,8 +142,9 @@ void settle_tree(RunConfig& c, const GivenOptions& given, const char* option, co
     throw_usage("{}: expected at most {} tokens, found {}", name, kMaxProposals, tree->nodes());
   }
   if (c.tuned() && !is_auto) {
-    throw_usage("{}: expected --gamma, --inner-gamma and --budget that are not auto beside it",
-                name);
+    throw_usage(
+        "{}: expected --method, --gamma, --inner-gamma and --budget that are not auto beside it",
+        name);
   }
   if (c.speculation.rebuild.kind == RebuildPolicy::Kind::kToken) {
     throw_usage("{}: expected --rebuild never, every or adaptive beside it, found token", name);
@@ -353,6 +375,7 @@ RunConfig make_config(Command command, const GivenOptions& given) {
   if ((command & (kRun | kSweep | kPlan)) != 0) {
     settle_batch(c, given);
     settle_methods(c, given);
+    if (command != kPlan) check_auto_method(c);
     settle_tuning(c);
     settle_trees(c, given);
     check_speculation(c);

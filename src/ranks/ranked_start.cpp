@@ -70,15 +70,36 @@ std::int64_t largest_budget(RunConfig config, const Backend* backend,
   return s.budget;
 }
 
+// On the only rank: those of the methods that have room together, of which the first ones are kept.
+std::vector<Method> methods_with_room(RunConfig config, const Backend* backend,
+                                      const std::function<PlanInput(const RunConfig&)>& plan_of) {
+  SpeculationOptions& s = config.speculation;
+  if (config.auto_budget) s.budget = std::min(s.budget, usual_budget(config));
+  std::vector<Method> all;
+  std::swap(all, config.methods);
+  for (const Method m : all) {
+    config.methods.push_back(m);
+    const bool speculates = spec_of(m).speculates();
+    if (speculates && !fits_here(config, plan_memory(plan_of(config)), backend)) {
+      config.methods.pop_back();
+    }
+  }
+  return config.methods;
+}
+
 }  // namespace
 
-PlanInput RankedStart::agree_on_plan(const RunConfig& config) {
+PlanInput RankedStart::agree_on_plan(const RunConfig& given) {
+  RunConfig config = given;
   const auto plan_of = [&](const RunConfig& c) {
     PlanInput plan = plan_input(c, models_, session_.dtype, session_.backend.get());
     plan.shard = links_.shard();
     plan.communicator_bytes = communicator_->own_bytes();
     return plan;
   };
+  if (config.auto_method) {
+    config.methods = methods_with_room(config, session_.backend.get(), plan_of);
+  }
   PlanInput plan = plan_of(config);
   if (config.auto_budget) {
     const std::vector<std::int64_t> budgets =

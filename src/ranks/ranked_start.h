@@ -29,7 +29,8 @@ class RankedStart {
   // plan_input() of this rank, beside what its communicator has taken of the device. All ranks keep
   // as many KV heads near as the one with the least room: a pass must be cut into the same tiles
   // everywhere. With --budget auto, options.budget of the plan is the largest one that is to be
-  // tried for which every rank has memory, or the least. Throws as plan_input().
+  // tried for which every rank has memory, or the least. With --method auto, run.methods are those
+  // of config.methods that have room together. Throws as plan_input().
   PlanInput agree_on_plan(const RunConfig& config);
 
   // Settles --hybrid-split auto in plan.run.homes before anything is leased or reserved. All ranks

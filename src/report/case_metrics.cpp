@@ -24,6 +24,7 @@ const MetricInfo& info_of(CaseMetric metric) {
       {"KL divergence from the full cache's distributions, nats a token"},
       {"share of the full cache's attention on tokens that the small cache held"},
       {"tokens of the pass keys that were copied"},
+      {"share of the expected words in the generated text"},
       {"tokens before the first that is not autoregressive decoding's"},
       {"ms of a pass over the full cache"},
       {"ms of a pass of the target over the retrieval cache"},
@@ -79,6 +80,9 @@ std::optional<double> metric_of(const CaseResult& c, CaseMetric metric) {
   if (metric == CaseMetric::kAsAr) return c.lossless.equal_tokens;
   if (metric == CaseMetric::kCopied)
     return c.copied ? std::optional(c.copied->tokens()) : std::nullopt;
+  if (metric == CaseMetric::kAnswered) {
+    return c.answered ? std::optional(c.answered->mean) : std::nullopt;
+  }
   if (metric == CaseMetric::kDivergence) {
     return c.divergence ? std::optional(c.divergence->mean) : std::nullopt;
   }

@@ -58,6 +58,7 @@ TextTable main_table(const RunResult& r, AcceptedColumns accepted) {
   const bool recovery = any([](const CaseResult& c) { return c.recovery.has_value(); });
   const bool divergence = any([](const CaseResult& c) { return c.divergence.has_value(); });
   const bool copied = any([](const CaseResult& c) { return c.copied.has_value(); });
+  const bool answered = any([](const CaseResult& c) { return c.answered.has_value(); });
   const bool equal = any([](const CaseResult& c) { return c.lossless.equal_tokens.has_value(); });
   const bool batch = any([](const CaseResult& c) { return c.batch.has_value(); });
   t.head = {"method", "ms/token", "ms 95% CI", "speedup", "x 95% CI"};
@@ -69,6 +70,7 @@ TextTable main_table(const RunResult& r, AcceptedColumns accepted) {
   if (recovery) t.head.emplace_back("recovery");
   if (divergence) t.head.emplace_back("KL nats");
   if (copied) t.head.insert(t.head.end(), {"copied", "whole"});
+  if (answered) t.head.emplace_back("answered");
   if (equal) t.head.emplace_back("as ar");
   t.head.emplace_back("lossless");
   t.optional = {"ms 95% CI", "accepted", "whole", "x 95% CI", "x alone", "tokens/s"};
@@ -100,6 +102,7 @@ TextTable main_table(const RunResult& r, AcceptedColumns accepted) {
       row.push_back(c.copied ? rate(c.copied->tokens()) : "-");
       row.push_back(c.copied ? rate(c.copied->whole()) : "-");
     }
+    if (answered) row.push_back(c.answered ? rate(c.answered->mean) : "-");
     if (equal) row.push_back(rate(c.lossless.equal_tokens.value_or(NAN)));
     row.push_back(lossless);
   }
@@ -118,6 +121,7 @@ TextTable main_table(const RunResult& r, AcceptedColumns accepted) {
   if (divergence)
     t.caption += "; KL nats: divergence from the full cache's distribution of a token, mean";
   if (copied) t.caption += "; copied, whole: tokens of the pass keys, and keys whole";
+  if (answered) t.caption += "; answered: of the expected words, those in the generated text";
   if (equal) t.caption += "; as ar: tokens before the first that is not ar's";
   return t;
 }

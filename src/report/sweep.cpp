@@ -35,8 +35,7 @@ std::string figure(const std::optional<double>& x, int digits) {
   return x ? fmt::format("{:.{}f}", *x, digits) : std::string("-");
 }
 
-std::string metric_text(const CaseResult& c, CaseMetric metric) {
-  const std::optional<double> value = metric_of(c, metric);
+std::string metric_text(const std::optional<double>& value, CaseMetric metric) {
   if (!value) return "-";
   if (metric == CaseMetric::kSpeedup || metric == CaseMetric::kBound) {
     return fmt::format("{:.2f}x", *value);
@@ -57,7 +56,9 @@ TextTable chosen_table(const RunResult& result, const TextTable& usual,
   t.head.push_back(usual.head.back());
   for (std::size_t i = 0; i < usual.rows.size(); ++i) {
     std::vector<std::string> line = {usual.rows[i].front()};
-    for (const CaseMetric metric : columns) line.push_back(metric_text(result.cases[i], metric));
+    for (const CaseMetric metric : columns) {
+      line.push_back(metric_text(metric_of(result.cases[i], metric), metric));
+    }
     line.push_back(usual.rows[i].back());
     t.rows.push_back(std::move(line));
   }
@@ -163,12 +164,13 @@ TextTable elsewhere_table(const SweepRecipe& recipe) {
   return t;
 }
 
-std::string side_text(const DirectionSide& side, CaseMetric metric) {
-  const std::string value = !side.value                      ? std::string("-")
-                            : is_rate(metric)                ? fmt::format("{:.3f}", *side.value)
-                            : metric == CaseMetric::kSpeedup ? fmt::format("{:.2f}x", *side.value)
-                                                             : short_number(side.value) + " ms";
-  return side.number ? fmt::format("{} (case {})", value, *side.number) : value;
+// Sides of one case are told apart by their methods.
+std::string side_text(const DirectionSide& side, const DirectionSide& other, CaseMetric metric) {
+  const bool is_time = metric == CaseMetric::kMsPerToken || pass_of(metric);
+  const std::string value = metric_text(side.value, metric) + (side.value && is_time ? " ms" : "");
+  if (!side.number) return value;
+  const std::string method = side.number == other.number ? ", " + side.method : "";
+  return fmt::format("{} (case {}{})", value, *side.number, method);
 }
 
 std::string words_of(DirectionVerdict verdict) {
@@ -178,8 +180,9 @@ std::string words_of(DirectionVerdict verdict) {
 // "acceptance rises with the budget: acceptance 0.912 (case 7) against 0.803 (case 1), difference
 // 0.109 (95% CI 0.080-0.140), expected above 0: holds"
 std::string finding_of(const SweepDirection& d) {
-  std::string text = fmt::format("{}: {} {} against {}", d.text, to_string(d.metric),
-                                 side_text(d.side, d.metric), side_text(d.than, d.metric));
+  std::string text =
+      fmt::format("{}: {} {} against {}", d.text, to_string(d.metric),
+                  side_text(d.side, d.than, d.metric), side_text(d.than, d.side, d.metric));
   const int digits = d.is_difference() ? 3 : 2;
   if (d.effect) {
     text +=

@@ -102,6 +102,15 @@ SharesByUnit recoveries(const CaseResult& c) {
   return shares;
 }
 
+SharesByUnit answers(const CaseResult& c) {
+  SharesByUnit shares;
+  for (const AnsweredResult::OfPrompt& p : c.answered->by_prompt) {
+    const auto generations = static_cast<double>(p.generations);
+    shares[p.prompt] = {p.mean * generations, generations};
+  }
+  return shares;
+}
+
 // Tokens of a case before the first that is not the baseline's, by prompt.
 SharesByUnit tokens_as_baseline(const Found& found) {
   SharesByUnit shares;
@@ -125,6 +134,7 @@ std::optional<Estimate> difference(const Found& side, const Found& than, CaseMet
   const bool one = side.result->data.n_prompts == 1;
   const auto shares = [&](const Found& f) {
     if (metric == CaseMetric::kRecovery) return recoveries(*f.result);
+    if (metric == CaseMetric::kAnswered) return answers(*f.result);
     if (metric == CaseMetric::kAsAr) return tokens_as_baseline(f);
     return shares_by_unit({&f.result, 1}, *level_of(metric), one);
   };

@@ -54,6 +54,29 @@ class Data(ProgramTest):
         for words in ("copied", "whole", "as ar", "NOT lossless: nothing verifies"):
             self.assertIn(words, " ".join(shown.split()))
 
+    def test_tasks_of_ruler(self):
+        """Each is a case of a sweep; what of the text counts can be read from the result itself."""
+        out, names = self.path("out.json"), ["ruler-niah-multikey", "ruler-fwe"]
+        shown = self.run_program(
+            "run", "--dataset", ",".join(names), "--method", "ar,lossy-streaming", "--prefill", "1024",
+            "--gen-len", "16", "--budget", "128", "--temp", "0", "--prompts", "2", "--repetitions", "1",
+            "--warmup", "0", "--threads", "1", "--progress", "none", "--json", out).out
+        self.assertIn("answered", shown)
+        with open(out, encoding="utf-8") as file:
+            rows = strict_json(file.read())["cases"]
+        self.assertEqual([row["options"]["dataset"] for row in rows], names)
+        for row in rows:
+            for case in row["result"]["cases"]:
+                self.assertEqual(case["data"]["kind"], row["options"]["dataset"])
+                answered = case["answered"]
+                self.assertEqual((answered["generations"], len(answered["by_prompt"])), (2, 2))
+                self.assertIn(answered["mean"], [0, 1 / 6, 1 / 3, .5, 2 / 3, 5 / 6, 1])
+                self.assertIsNone(case["copied"])
+        self.fails(2, "--dataset", "ruler-cwe", "--prefill", "256", says=["--prefill", "ruler-cwe #0"])
+        self.fails(2, "--dataset", "ruler-fwe", "--prefill", "1024", "--gen-len", "2", says="--gen-len")
+        self.fails(3, *self.tiny(dataset="ruler-vt"), says=["ruler-vt", "tokenizer"])
+        self.fails(3, "--dataset", "ruler-qa", says="ruler-niah-single, ruler-niah-multikey")
+
     def test_bad_documents(self):
         self.fails(3, *self.tiny(dataset=self.write("a.ids", "1 2 97\n")), says=["a.ids:1", "97"])
         self.fails(3, *self.tiny(dataset=self.write("a.txt", "text")), says="tokenizer")

@@ -106,6 +106,30 @@ class Tuning(ProgramTest):
             if point["outer_alpha"] is not None:
                 self.assertAlmostEqual(point["outer_alpha"], 0.95, places=6)
 
+    def test_the_fastest_method(self):
+        """Of those that the models allow. What is then measured is the same case as that method given."""
+        without = self.tiny(method="auto", **{"random-draft": None})
+        result = strict_json(self.run_program("run", *without, "-o", "json").out)
+        ar, chosen = result["cases"]
+        tried = chosen["tuning"]["methods"]
+        self.assertEqual({m["method"] for m in tried},
+                         {"retrieval", "streaming", "lookup", "lookup-hierarchy", "quantised"})
+        self.assertEqual(tried[0]["method"], chosen["method"])
+        self.assertEqual([m["predicted_ms_per_token"] for m in tried],
+                         sorted(m["predicted_ms_per_token"] for m in tried))
+        self.assertEqual((ar["method"], ar["tuning"], ar["params"]["method"]), ("ar", None, ["auto"]))
+        with_draft = cases_of(self.result(method="auto", budget=64, gamma=3))
+        (name,) = with_draft.keys() - {"ar"}
+        tried = with_draft[name]["tuning"]["methods"]
+        self.assertLessEqual({"triforce", "draft", "quantised-hierarchy"}, {m["method"] for m in tried})
+        self.assertEqual({m["setting"]["gamma"] for m in tried}, {3})
+        listed = self.run_program("plan", *without[:2], "--method", "auto", "--prefill", "256", "--budget", "64").out
+        self.assertIn("lookup-hierarchy", listed)
+        for options, says in [(["--kv-offload"], "--kv-offload"), (["--tp", "2"], "one rank"),
+                              (["--tree", "[-1, -1, 0]"], "--method"),
+                              (["--synthetic-acceptance", "outer=.9"], "--synthetic-acceptance")]:
+            self.fails(2, "run", "--method", "auto", *options, says=says)
+
     def test_only_what_is_auto_is_chosen(self):
         case = cases_of(self.result(method="triforce", budget=128, gamma=5))["triforce"]
         tuning = self.check_tuning(case, {128})

@@ -8,13 +8,16 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <set>
+#include <sstream>
 
 #include "core/json_writer.h"
 #include "core/sha256.h"
 #include "core/strict_json.h"
 #include "data/decoded_text.h"
 #include "data/generated_prompts.h"
+#include "data/ruler.h"
 #include "data/synthetic.h"
 #include "triforce/error.h"
 #include "triforce/tokenizer.h"
@@ -139,6 +142,175 @@ TEST_F(Datasets, NeedlesStandWhereTheyAreAskedFor) {
   EXPECT_EQ(hashes.size(), 4U);  // the place is a part of the data
   EXPECT_EQ(keys.size(), 2U);
   EXPECT_NE(pass_key(43, 0), pass_key(42, 0));
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string text_of(const Prompt& prompt) {
+  std::string text;
+  for (std::size_t i = 1; i < prompt.tokens.size(); ++i) {
+    text += static_cast<char>(prompt.tokens[i] - 3);
+  }
+  return text;
+}
+
+std::map<std::string, int> counts_behind(const std::string& text, const std::string& intro) {
+  std::map<std::string, int> counts;
+  const std::string list = text.substr(text.rfind(intro) + intro.size() + 1);
+  for (const std::string& line : lines_of(list.substr(0, list.find("Question:")))) {
+    // What stands before the words to make the prompt as long as was asked for is the end of a
+    // sentence.
+    if (line.find_first_of(" .,!?\"") == std::string::npos && line.size() == 6) ++counts[line];
+  }
+  return counts;
+}
+
+class RulerPrompts : public Datasets {
+ protected:
+  Dataset load(RulerTask task, std::int64_t prefill, std::int64_t prompts = 3) {
+    Dataset d = Datasets::load(to_string(task), prefill, prompts);
+    EXPECT_EQ(d.info.kind, to_string(task));
+    EXPECT_EQ(std::ssize(d.prompts), prompts);
+    for (const Prompt& p : d.prompts) {
+      EXPECT_EQ(std::ssize(p.tokens), prefill);
+      EXPECT_TRUE(p.answer.empty());
+    }
+    return d;
+  }
+};
+
+// Each number that is expected is told once, of a thing that is asked for; no other one is.
+TEST_F(RulerPrompts, NeedlesAreToldAndAskedFor) {
+  struct Kind {
+    RulerTask task;
+    std::size_t told, expected;
+  };
+  for (const Kind kind : {Kind{RulerTask::kSingle, 1, 1}, Kind{RulerTask::kMultiKey, 4, 1},
+                          Kind{RulerTask::kMultiValue, 4, 4}, Kind{RulerTask::kMultiQuery, 4, 4}}) {
+    std::set<std::size_t> places;
+    for (const Prompt& p : load(kind.task, 6'000).prompts) {
+      const std::string text = text_of(p), question = text.substr(text.rfind("Question:"));
+      std::set<std::string> asked, things;
+      std::size_t told = 0;
+      for (const std::string& line : lines_of(text)) {
+        const std::size_t at = line.find("ecret number"), the = line.find(" the ", at),
+                          is = line.rfind(" is ");
+        if (line.starts_with("Question") || line.starts_with("Answer") || is == line.npos ||
+            at == line.npos || line.starts_with("Some")) {
+          continue;
+        }
+        ++told;
+        const std::string thing = line.substr(the, is - the), number = line.substr(is + 4, 7);
+        EXPECT_EQ(line.substr(is + 11), ".");
+        EXPECT_EQ(number.find_first_not_of("0123456789"), std::string::npos);
+        things.insert(thing);
+        if (question.find(thing) != question.npos) asked.insert(number);
+        places.insert(text.find(line));
+      }
+      EXPECT_EQ(told, kind.told) << text;
+      EXPECT_EQ(things.size(), kind.task == RulerTask::kMultiValue ? 1U : kind.told);
+      EXPECT_EQ(asked, std::set<std::string>(p.expected.begin(), p.expected.end()));
+      EXPECT_EQ(p.expected.size(), kind.expected);
+      EXPECT_TRUE(text.ends_with(kind.expected > 1 ? " are" : " is")) << question;
+    }
+    EXPECT_EQ(places.size(), 3 * kind.told);  // not all at the same depth
+  }
+}
+
+TEST_F(RulerPrompts, VariablesAreAChain) {
+  for (const Prompt& p : load(RulerTask::kVariables, 4'000).prompts) {
+    const std::string text = text_of(p);
+    std::map<std::string, std::string> values;
+    for (const std::string& line : lines_of(text)) {
+      if (!line.starts_with("VAR ")) continue;
+      const std::string name = line.substr(4, 5), value = line.substr(12);
+      EXPECT_FALSE(values.contains(name));
+      values[name] = value.starts_with("VAR ") ? values.at(value.substr(4)) : value;
+    }
+    EXPECT_EQ(values.size(), 10U);  // the example has as many
+    const std::string question = text.substr(text.rfind("Question:"));
+    std::set<std::string> asked;
+    for (const auto& [name, value] : values) {
+      if (question.find(value) != question.npos) asked.insert(name);
+    }
+    EXPECT_EQ(asked, std::set<std::string>(p.expected.begin(), p.expected.end()));
+    EXPECT_EQ(asked.size(), 5U);
+  }
+}
+
+TEST_F(RulerPrompts, ListsHaveWordsAsOftenAsPublished) {
+  for (const Prompt& p : load(RulerTask::kCommonWords, 8'000).prompts) {
+    const std::string text = text_of(p);
+    const auto counts = counts_behind(text, "the others.");
+    EXPECT_EQ(p.expected.size(), 10U);
+    for (const std::string& word : p.expected) EXPECT_EQ(counts.at(word), 30);
+    std::size_t others = 0;
+    for (const auto& [word, count] : counts) others += count == 3 ? 1 : 0;
+    EXPECT_GE(others + 10 + 3, counts.size());  // six-letter ends of a sentence
+    EXPECT_GT(others, 200U);
+  }
+  for (const Prompt& p : load(RulerTask::kFrequentWords, 8'000).prompts) {
+    const auto counts = counts_behind(text_of(p), "the others.");
+    ASSERT_EQ(p.expected.size(), 3U);
+    std::vector<int> falling;
+    for (const auto& [word, count] : counts) falling.push_back(count);
+    std::ranges::sort(falling, std::greater<>());
+    for (int k = 0; k < 3; ++k) {
+      EXPECT_EQ(counts.at(p.expected[static_cast<std::size_t>(k)]),
+                falling[static_cast<std::size_t>(k)]);
+    }
+    EXPECT_NEAR(falling[0] / 4.0, falling[1], 1);
+    EXPECT_NEAR(falling[0] / 9.0, falling[2], 1);
+    EXPECT_GT(falling[2], falling[3]);
+  }
+}
+
+TEST_F(RulerPrompts, AreRepeatableAndDiffer) {
+  for (std::size_t t = 0; t < names_of(RulerTask{}).size(); ++t) {
+    const auto task = static_cast<RulerTask>(t);
+    EXPECT_EQ(find_ruler_task(to_string(task)), task);
+    const Dataset a = load(task, 5'000), b = load(task, 5'000, 2);
+    EXPECT_EQ(a.prompts[1].tokens, b.prompts[1].tokens);
+    EXPECT_EQ(a.prompts[1].expected, b.prompts[1].expected);
+    EXPECT_NE(a.prompts[0].expected, a.prompts[1].expected);
+    EXPECT_NE(a.info.sha256, b.info.sha256);
+    EXPECT_EQ(load(task, 5'000).info.sha256, a.info.sha256);
+    EXPECT_EQ(a.prompts[2].source, fmt::format("{} #2", to_string(task)));
+  }
+  EXPECT_FALSE(find_ruler_task("ruler-qa"));
+}
+
+TEST_F(RulerPrompts, NeedRoomAndATokenizer) {
+  for (const char* name : names_of(RulerTask{})) {
+    DatasetRequest request{name, 100, 1, 42, 1, 300, {}};
+    const auto refused = [&](const Encode& encode) -> std::string {
+      try {
+        load_dataset(request, encode);
+      } catch (const Error& e) {
+        return e.what();
+      }
+      return "nothing";
+    };
+    const std::string message = refused(bytes_as_tokens);
+    const std::string expected = "--prefill: expected at least the ";
+    ASSERT_TRUE(message.starts_with(expected)) << message;
+    EXPECT_TRUE(message.ends_with(fmt::format("tokens of {} #0 and its question, found 100", name)))
+        << message;
+    request.prefill = std::stoll(message.substr(expected.size()));
+    EXPECT_EQ(refused(bytes_as_tokens), "nothing");  // it says how many are enough
+    request.prefill -= 1;
+    EXPECT_NE(refused(bytes_as_tokens), "nothing");
+    request.prefill += 1;
+    request.generated = 4;
+    EXPECT_TRUE(refused(bytes_as_tokens).starts_with("--gen-len: expected at least the "));
+    EXPECT_NE(refused({}).find("tokenizer"), std::string::npos);
+    EXPECT_THROW(check_dataset(name, false, "text"), Error);
+  }
 }
 
 // As many tokens as the key and the space before it have; more would not be copied.

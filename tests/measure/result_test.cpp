@@ -70,6 +70,34 @@ TEST(Result, OfACompleteRun) {
   EXPECT_EQ(triforce.output[0].sha256, triforce.timing.samples[0].tokens_sha256);
 }
 
+// Of the words expected those that the text has, in whatever case and wherever.
+TEST(Result, AnswersInWords) {
+  std::vector<MeasuredRun> runs = {run_of(0, 0, 4, {1, 2}), run_of(0, 1, 4, {3}),
+                                   run_of(1, 0, 4, {2})};
+  const std::vector<std::vector<std::string>> expected = {{"Tavomi", "123"},
+                                                          {"b", "no", "so", "a"}};
+  const auto text_of = [](std::span<const Token> ids) {
+    std::string text;
+    for (const Token id : ids) text += id == 1 ? " taVOMI" : id == 2 ? ", 123b" : "nothing";
+    return text;
+  };
+  const AnsweredResult a = *make_answered(runs, expected, text_of);
+  EXPECT_EQ(a.generations, 3);
+  ASSERT_EQ(a.by_prompt.size(), 2U);
+  EXPECT_EQ(a.by_prompt[0].generations, 2);
+  EXPECT_EQ(a.by_prompt[0].mean, 0.5);   // all, and nothing
+  EXPECT_EQ(a.by_prompt[1].mean, 0.25);  // "b" alone
+  EXPECT_EQ(a.mean, 0.375);
+  ASSERT_TRUE(a.ci95_low && a.ci95_high);
+  EXPECT_LT(*a.ci95_low, 0.375);
+  EXPECT_GT(*a.ci95_high, 0.375);
+  EXPECT_FALSE(make_answered(runs, {}, text_of));
+  runs[2].warmup = true;
+  EXPECT_FALSE(make_answered(runs, expected, text_of)->ci95_low);  // of one prompt
+  runs[0].warmup = runs[1].warmup = true;
+  EXPECT_FALSE(make_answered(runs, expected, text_of));
+}
+
 TEST(Result, CopiesOfAnAnswer) {
   std::vector<MeasuredRun> runs = {run_of(0, 0, 4, {1, 2, 3, 4}), run_of(1, 0, 4, {5, 6, 7, 8})};
   const std::vector<std::vector<Token>> answers = {{1, 2, 3, 4, 9}, {5, 0, 7}};

@@ -8,10 +8,12 @@
 namespace triforce {
 namespace {
 
-// A round is a token, which takes `token_ms`; passes are said to be much faster.
+// A round is a token, which takes `token_ms`, and of the method `slow` three times as long; passes
+// are said to be much faster.
 class SlowEngine final : public Engine {
  public:
-  explicit SlowEngine(int token_ms) : token_ms_(token_ms) {}
+  explicit SlowEngine(int token_ms, std::optional<Method> slow = {})
+      : token_ms_(token_ms), slow_(slow) {}
 
   bool prefill_context(std::span<const PromptTokens> /*prompts*/,
                        const PrefillProgress& /*progress*/,
@@ -26,16 +28,17 @@ class SlowEngine final : public Engine {
                                    std::uint32_t /*first_prompt*/, const TokenCallback& on_tokens,
                                    const StopRequested& stop) override {
     ++generations;
+    const int token_ms = method == slow_ ? 3 * token_ms_ : token_ms_;
     RunMetrics m;
     const MethodSpec& spec = spec_of(method);
     for (int l = 0; l < spec.levels(); ++l) m.levels.emplace_back();
     while (std::ssize(m.tokens) < count && !m.interrupted) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(token_ms_));
+      std::this_thread::sleep_for(std::chrono::milliseconds(token_ms));
       ++tokens;
       m.tokens.push_back(5);
       m.origins.push_back(0);
-      m.decode_ms += token_ms_;
-      m.phase_ms[0] += token_ms_;
+      m.decode_ms += token_ms;
+      m.phase_ms[static_cast<std::size_t>(Phase::kCacheUpdate)] += token_ms;
       ++m.rounds;
       on_tokens(0, std::span(m.tokens).last(1), std::span(m.origins).last(1));
       m.interrupted = stop && stop();
@@ -59,6 +62,7 @@ class SlowEngine final : public Engine {
 
  private:
   int token_ms_;
+  std::optional<Method> slow_;
 };
 
 struct Tuned {
@@ -100,6 +104,34 @@ TEST(Tuner, IsBoundedByTimeNotByTheTimeOfAPass) {
   const double most = 2 * (2 * kLimits.generating_s / (kTokenMs * 1e-3)) + t.generations;
   EXPECT_LE(t.tokens, most);
   EXPECT_GE(t.tokens, t.generations);
+}
+
+// Whichever is slow, it is passed over; what it would have taken stands beside the other.
+TEST(Tuner, ChoosesTheFastestMethod) {
+  for (const Method slow : {Method::kDraft, Method::kStreaming}) {
+    const Method fast = slow == Method::kDraft ? Method::kStreaming : Method::kDraft;
+    RunConfig config;
+    config.methods = {Method::kAutoregressive, Method::kDraft, Method::kStreaming};
+    config.auto_method = true;
+    config.gen_len = 64;
+    Tuner tuner(config, 512, true, {{}, [](std::int64_t, std::int64_t) {}, {}},
+                {.generating_s = 0.3, .enough_s = 1});
+    SlowEngine engine(1, slow);
+    tuner.use_prompt(engine, 0, true);
+    ASSERT_TRUE(tuner.chosen());
+    EXPECT_TRUE(tuner.is_passed_over(slow));
+    EXPECT_FALSE(tuner.is_passed_over(fast));
+    EXPECT_FALSE(tuner.is_passed_over(Method::kAutoregressive));
+    EXPECT_FALSE(tuner.of(slow));
+    const std::optional<CaseTuning>& chosen = tuner.of(fast);
+    ASSERT_TRUE(chosen && chosen->methods);
+    ASSERT_EQ(chosen->methods->size(), 2U);
+    EXPECT_EQ(chosen->methods->front().method, to_string(fast));
+    EXPECT_EQ(chosen->methods->front().ms_per_token, chosen->predicted_ms_per_token);
+    EXPECT_EQ(chosen->methods->back().method, to_string(slow));
+    EXPECT_LT(chosen->methods->front().ms_per_token, chosen->methods->back().ms_per_token);
+    EXPECT_EQ(chosen->chosen.gamma, config.speculation.gamma);  // which was given
+  }
 }
 
 TEST(Tuner, SaysEachPartBeforeItBegins) {

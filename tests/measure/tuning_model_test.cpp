@@ -41,7 +41,7 @@ TEST(RankBudgets, IsThatOfAnExhaustiveSearch) {
   for (const double outer : {0.1, 0.3, 0.55, 0.8, 0.92}) {
     SCOPED_TRACE(outer);
     const MethodModel model = sample_model(outer);
-    const std::size_t budget = rank_budgets({&model, 1}, kAll).front();
+    const std::size_t budget = rank_budgets({&model, 1}, kAll, RankedBy::kAll).front();
     const CaseTuning t = describe_choice(model, budget, kAll, {2048, 6, 1}, 15872);
     EXPECT_EQ(t.chosen.budget, model.budgets[budget].budget);
     double least = INFINITY;
@@ -74,7 +74,17 @@ TEST(RankBudgets, IsThatOfAnExhaustiveSearch) {
 // search.
 TEST(RankBudgets, DependsOnWhatIsAccepted) {
   const MethodModel rarely = sample_model(0.1), often = sample_model(0.92);
-  EXPECT_GT(rank_budgets({&rarely, 1}, kAll).front(), rank_budgets({&often, 1}, kAll).front());
+  EXPECT_GT(rank_budgets({&rarely, 1}, kAll, RankedBy::kAll).front(),
+            rank_budgets({&often, 1}, kAll, RankedBy::kAll).front());
+}
+
+// Where only the fastest method is kept, the other's times do not count.
+TEST(RankBudgets, OfTheFastestMethodIsItsOwn) {
+  const std::vector<MethodModel> both = {sample_model(0.1), sample_model(0.92)};
+  EXPECT_EQ(rank_budgets(both, kAll, RankedBy::kFastest).front(),
+            rank_budgets({&both[1], 1}, kAll, RankedBy::kAll).front());
+  EXPECT_NE(rank_budgets(both, kAll, RankedBy::kFastest).front(),
+            rank_budgets({&both[0], 1}, kAll, RankedBy::kAll).front());
 }
 
 TEST(RankBudgets, OfSeveralMethodsIsTheirCompromise) {
@@ -90,7 +100,7 @@ TEST(RankBudgets, OfSeveralMethodsIsTheirCompromise) {
     }
     return p;
   };
-  const std::vector<std::size_t> order = rank_budgets(both, kAll);
+  const std::vector<std::size_t> order = rank_budgets(both, kAll, RankedBy::kAll);
   std::vector<std::size_t> all = order;
   std::sort(all.begin(), all.end());
   EXPECT_EQ(all, (std::vector<std::size_t>{0, 1, 2, 3, 4}));
@@ -126,7 +136,7 @@ TEST(Choice, IsNotToSpeculateWhereThatIsFaster) {
     b.steps[Pass::kRetrieval].points = {{1, 2.4}};
     b.acceptance = constant_acceptance(std::vector{0.05, 0.02});
   }
-  const std::size_t budget = rank_budgets({&model, 1}, kAll).front();
+  const std::size_t budget = rank_budgets({&model, 1}, kAll, RankedBy::kAll).front();
   const CaseTuning t = describe_choice(model, budget, kAll, {2048, 6, 1}, 15872);
   EXPECT_EQ(t.chosen.gamma, 0);
   EXPECT_EQ(t.chosen.inner_gamma, 0);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "measure/measure_run.h"
+#include "report/printers.h"
 
 namespace triforce {
 namespace {
@@ -32,6 +33,32 @@ TEST_F(MeasureRun, AutomaticGammasAreReported) {
                   static_cast<std::size_t>(g.gamma + g.inner_gamma),
               true);
   }
+}
+
+// Of the methods that were tried the one that was chosen is measured, as if it were given.
+TEST_F(MeasureRun, AnAutomaticMethodIsTheRunOfThatMethod) {
+  config_.methods = {Method::kAutoregressive, Method::kDraft, Method::kTriForce,
+                     Method::kQuantised};
+  RunConfig tuned = config_;
+  tuned.auto_method = true;
+  std::swap(config_, tuned);
+  const RunResult r = measure();
+  std::swap(config_, tuned);
+  EXPECT_EQ(r.exit_code, ExitCode::kOk);
+  EXPECT_EQ(static_cast<std::int64_t>(recorder_.generations.size()), recorder_.last_total);
+  expect_valid_json(r);
+  ASSERT_EQ(r.cases.size(), 2U);
+  const CaseTuning& t = r.cases[1].tuning.value();
+  ASSERT_TRUE(t.methods);
+  EXPECT_EQ(t.methods->size(), 3U);
+  EXPECT_EQ(t.methods->front().method, r.cases[1].method);
+  EXPECT_NE(tuning_text(r.cases[1]).find(" It was chosen before "), std::string::npos);
+  recorder_.generations.clear();
+  config_.methods = {Method::kAutoregressive, *parse_method(r.cases[1].method)};
+  const RunResult given = measure();
+  EXPECT_EQ(given.cases[1].case_id, r.cases[1].case_id);
+  EXPECT_EQ(given.cases[1].acceptance.back().histogram, r.cases[1].acceptance.back().histogram);
+  EXPECT_EQ(given.cases[1].output.front().tokens, r.cases[1].output.front().tokens);
 }
 
 // What was chosen is the run of that tree given, in tokens and counters.

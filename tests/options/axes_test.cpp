@@ -32,8 +32,9 @@ TEST(Axes, ListsAndRanges) {
   EXPECT_EQ(expanded("memory-limit", "1k-4KiB*2"), "1024 2048 4096");
   EXPECT_EQ(expanded("memory-limit", "1KB-2KB+500"), "1000 1500 2000");
   EXPECT_EQ(expanded("rebuild", "never,every:32,adaptive:0.5"), "never every:32 adaptive:0.5");
-  // Names of files and lists of methods are one value.
-  EXPECT_EQ(expanded("dataset", "a,b"), "a,b");
+  EXPECT_EQ(expanded("dataset", "ruler-vt,a-1.txt"), "ruler-vt a-1.txt");
+  // Names of other files and lists of methods are one value.
+  EXPECT_EQ(expanded("target", "a,b"), "a,b");
   EXPECT_EQ(expanded("method", "ar,triforce"), "ar,triforce");
   EXPECT_EQ(expanded("json", "a-1+2"), "a-1+2");
 }

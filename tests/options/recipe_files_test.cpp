@@ -305,7 +305,8 @@ TEST_F(RecipeTest, MistakesInDirectionsAndColumns) {
        ":12: directions: expected two cases, found one: budget 64, temp 0"},
       {begin + "metric = 'beauty'\n" + both,
        ":14: metric: expected one of ms-per-token, speedup, acceptance, inner-acceptance, "
-       "divergence, recovery, as-ar, full-ms, retrieval-ms, streaming-ms, quantised-ms, draft-ms, "
+       "divergence, recovery, answered, as-ar, full-ms, retrieval-ms, streaming-ms, quantised-ms, "
+       "draft-ms, "
        "lookup-ms, found "
        "\"beauty\""},
       {begin + "metric = 'acceptance'\n" + both + "less = { temp = 0, budget = 64 }\n",
@@ -328,7 +329,8 @@ TEST_F(RecipeTest, MistakesInDirectionsAndColumns) {
        "sizes"},
       {"title = 'T'\ncolumns = ['alpha', 'beta']\n[tiny]\nprefill = 2048\n",
        ":2: columns: expected one of ms-per-token, speedup, acceptance, inner-acceptance, alpha, "
-       "length, bound, divergence, recovery, copied, as-ar, full-ms, retrieval-ms, streaming-ms, "
+       "length, bound, divergence, recovery, copied, answered, as-ar, full-ms, retrieval-ms, "
+       "streaming-ms, "
        "quantised-ms, draft-ms, lookup-ms, found "
        "\"beta\""},
   };

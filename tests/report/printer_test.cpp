@@ -208,6 +208,7 @@ TEST(Metrics, OfACase) {
   EXPECT_EQ(metric_of(c, CaseMetric::kLength), 5.0);
   EXPECT_EQ(metric_of(c, CaseMetric::kRecovery), 0.5);
   EXPECT_EQ(metric_of(c, CaseMetric::kCopied), c.copied->tokens());
+  EXPECT_EQ(metric_of(c, CaseMetric::kAnswered), 0.75);
   // The paper's asymptotes (figure 5) from the acceptances of its table 2.
   EXPECT_NEAR(speedup_bound(0.9234), 13.05, 0.01);
   EXPECT_NEAR(speedup_bound(0.4649), 1.87, 0.01);
@@ -215,7 +216,7 @@ TEST(Metrics, OfACase) {
     const auto metric = static_cast<CaseMetric>(i);
     EXPECT_FALSE(meaning_of(metric).empty());
     if (metric == CaseMetric::kMsPerToken || metric == ms_of(Pass::kFull) ||
-        metric == CaseMetric::kCopied) {
+        metric == CaseMetric::kCopied || metric == CaseMetric::kAnswered) {
       continue;
     }
     EXPECT_FALSE(metric_of(sample_baseline(), metric).has_value()) << to_string(metric);
@@ -308,6 +309,7 @@ TEST(Sweep, ColumnsThatNotAllCasesHave) {
   for (CaseResult& c : sweep.rows[0].result.cases) {
     c.recovery.reset();
     c.copied.reset();
+    c.answered.reset();
   }
   sweep.rows[1].result.cases[1].lossless.equal_tokens = 0.25;
   std::istringstream in(to_table(sweep, {120, false}));
@@ -398,6 +400,7 @@ TEST(Table, FitsTheWidthItIsGiven) {
     c.timing.ms_per_token.ci95_low = 12345.6;
     c.timing.ms_per_token.ci95_high = 99999.4;
     c.lossless.mode = LosslessMode::kDistribution;
+    c.answered.reset();  // of prompts with pass keys none
   }
   EXPECT_LE(max_line_width(to_table(r, {80, false})), 80U);
   for (CaseResult& c : r.cases) c.batch.reset();

@@ -129,6 +129,7 @@ CaseResult sample_baseline() {
   c.traffic = {{"full", 60'000'000, 1.0, 3.75, 16.0, 0.8, 0, {}, {}, {3.75}}};
   c.steps = {{"full", 1, 3.5, 3.5}};
   c.copied = CopiedResult{4, 1, 64, 40};
+  c.answered = AnsweredResult{4, 0.75, 0.25, 1, {{0, 2, 0.5}, {1, 2, 1}}};
   c.memory.planned =
       TaggedBytes{{19'300'000, 0, 32'000'000, 8'000'000, 0, 0, 0, 16'384, 100'000, 0, 300}};
   c.memory.peak =

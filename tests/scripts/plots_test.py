@@ -75,8 +75,8 @@ class Results(ScriptTest):
     def test_results_of_the_format_before_are_read_as_todays(self):
         expected = self.golden()["cases"]
         expected[1]["steps"][1]["one_row_ms"] = None  # which they did not have
-        for case in expected:  # nor batches
-            case["batch"] = None
+        for case in expected:  # nor batches, nor expected answers
+            case["batch"] = case["answered"] = None
             for sample in case["timing"]["samples"]:
                 sample["batch"] = None
         document = json.loads((OLDER / "result_3.json").read_text(encoding="utf-8"))
@@ -465,7 +465,7 @@ class Pictures(ScriptTest):
         self.assertIn("128", texts(self.draw("a.jsonl", "--x", "budget", "--y", "recovery")))
         reader = Reader()
         reader.read(self.path("a.jsonl"))
-        for y in metrics.METRICS.keys() - {"copied"}:
+        for y in metrics.METRICS.keys() - {"copied", "answered", "divergence"}:
             sheet = figures.sweep(reader.results.rows(), sweeps.View("budget", y))
             self.assertIn("128", texts(self.check_svg(canvas.document(sheet).decode())))
 
