@@ -138,6 +138,16 @@ void fields(auto& v, SweepDirection& d) {
   v("reason", d.reason, "why it is undecided or not measured; null: the interval says it");
 }
 
+// How much of an option cases need for equal values of a metric.
+struct EqualView {
+  std::string axis;  // in snake_case
+  CaseMetric metric = CaseMetric::kAcceptance;
+};
+void fields(auto& v, EqualView& e) {
+  v("axis", e.axis, "option whose values are compared");
+  v("metric", e.metric, "figure that is equal then");
+}
+
 struct SweepRecipe {
   std::string name, title, source;
   std::string about;
@@ -145,6 +155,7 @@ struct SweepRecipe {
   std::vector<PublishedPoint> published;
   std::vector<CaseMetric> columns = {};
   std::vector<SweepDirection> directions = {};
+  std::optional<EqualView> equal = {};
 };
 void fields(auto& v, SweepRecipe& r) {
   v("name", r.name, "size and name, or file");
@@ -155,6 +166,8 @@ void fields(auto& v, SweepRecipe& r) {
   v("published", r.published, "of its cases at the paper's size, and of what no case is");
   v("columns", r.columns, "figures in its table; none: the usual ones");
   v("directions", r.directions, "what its source shows, and whether these cases do");
+  v("equal", r.equal,
+    "a table of it says how much of an option its cases need for equal figures; null: none does");
 }
 
 struct SweepRow : SweepPlace {

@@ -120,6 +120,7 @@ struct RunSession::Impl {
     }
   }
   void open();
+  void leave_out(Run& run);
   void describe_machine();
   RunFacts facts_of(const Run& run);
   Machine machine_of(Run& run);
@@ -171,9 +172,13 @@ void RunSession::Impl::open() {
     Run& run = runs[i];
     run.plan = start->agree_on_plan(run.request.config);
     run.request.config.speculation.budget = run.plan.options.budget;
-    run.request.config.methods = run.plan.run.methods;
+    leave_out(run);
     run.memory = plan_memory(run.plan);
   }
+  const auto has_drafter = [](const Run& r) {
+    return any_method(r.request.config.methods, &MethodSpec::has_drafter);
+  };
+  if (std::ranges::none_of(runs, has_drafter)) start->models().draft.reset();
   open_weights(config(), start->models());
   tokenizer = open_tokenizer(start->models().target, is_of_text(config().dataset));
   describe_machine();
@@ -181,6 +186,23 @@ void RunSession::Impl::open() {
     if (!prepared.refusals[i]) continue;
     refuse(runs[i], {CaseStatus::kSkippedOptions, prepared.refusals[i]->what(), ExitCode::kUsage});
   }
+}
+
+// Of --method auto: the methods that have no room beside the others.
+void RunSession::Impl::leave_out(Run& run) {
+  std::vector<Method>& methods = run.request.config.methods;
+  std::string names;
+  for (const Method m : methods) {
+    if (std::ranges::find(run.plan.run.methods, m) != run.plan.run.methods.end()) continue;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(m));
+  }
+  methods = run.plan.run.methods;
+  if (names.empty()) return;
+  if (!any_method(methods, &MethodSpec::speculates)) {
+    throw_resources("MemoryLimit", "--method auto: expected memory for one of {}, found for none",
+                    names);
+  }
+  print_note(fmt::format("--method auto: no room for {}, not tried", names));
 }
 
 void RunSession::Impl::describe_machine() {
@@ -272,7 +294,7 @@ Machine RunSession::Impl::machine_of(Run& run) {
         context = std::make_shared<Context>(backend, target,
                                             context_shape(backend, target, c.speculation, shape));
       }
-      return std::make_unique<Methods>(context, start->draft(), c.speculation, c.methods);
+      return std::make_unique<Methods>(context, start->draft(), c.speculation, shape.methods);
     };
   } else if (config().tp > 1) {
     make = [this, &run](const RunShape& shape) {

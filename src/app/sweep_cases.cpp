@@ -144,7 +144,7 @@ std::vector<SweepRecipe> recipes_of(const CommandLine& line) {
   std::int64_t before = 0;
   for (const ChosenRecipe& r : line.recipes) {
     recipes.push_back({name_of(r), r.title, r.source, r.about, r.cannot, published_of(r), r.columns,
-                       directions_of(r, before)});
+                       directions_of(r, before), r.equal});
     before += std::ssize(r.points);
   }
   return recipes;

@@ -70,7 +70,7 @@ std::string variable_of(TextRandom& random) {
 std::string word_of(TextRandom& random) {
   constexpr std::string_view kFirst = "bdfgklmnprstvz", kSecond = "aeiou";
   std::string word;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 4; ++i) {
     word += kFirst[random.below(kFirst.size())];
     word += kSecond[random.below(kSecond.size())];
   }
@@ -286,7 +286,13 @@ void make_ruler(RulerTask task, const DatasetRequest& request, PromptCollector& 
                 DataInfo& info) {
   collect.check_room(request.prompts);
   const auto line_ids = [&](const std::string& line) {
-    return collect.continuation_ids(line + '\n');
+    std::vector<Token> ids = collect.continuation_ids(line + '\n');
+    if (ids.empty()) {
+      throw_input("InvalidDataset",
+                  "--dataset {}: expected a tokenizer with ids for {}, found none", request.name,
+                  quote_text(line));
+    }
+    return ids;
   };
   const auto tokens = [&](const std::string& line) { return std::ssize(line_ids(line)); };
   Sha256 hash;

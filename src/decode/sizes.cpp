@@ -73,10 +73,14 @@ void check_recovery(std::span<const Method> methods) {
 bool draws_drafts(const MethodSpec& m) { return m.speculates() && !m.looks_up(); }
 
 // What is looked up is one text.
+bool looks_up_a_tree(const SpeculationOptions& o, const MethodSpec& m) {
+  return m.speculates() && m.looks_up() && !o.draft_of(m, 0).is_chain();
+}
+
 void check_looked_up(const SpeculationOptions& o, std::span<const Method> methods) {
   for (const Method m : methods) {
     const MethodSpec& spec = spec_of(m);
-    if (!spec.speculates() || !spec.looks_up() || o.draft_of(spec, 0).is_chain()) continue;
+    if (!looks_up_a_tree(o, spec)) continue;
     throw_usage("--{}: expected methods whose proposer draws its drafts ({}), found {}",
                 spec.is_outermost(0) ? "tree" : "inner-tree", method_names(draws_drafts),
                 spec.name);
@@ -84,6 +88,11 @@ void check_looked_up(const SpeculationOptions& o, std::span<const Method> method
 }
 
 bool proposes_by_selection(const MethodSpec& m) { return spec_of(m.proposer()).selects; }
+
+// Where the retrieval cache verifies, it is asked for several tokens at once.
+bool selects_for_several(const SpeculationOptions& o, const MethodSpec& m) {
+  return o.rebuild.kind == RebuildPolicy::Kind::kToken && m.selects() && !proposes_by_selection(m);
+}
 
 // What nothing verifies has no verification to select by.
 void check_lossy_rebuild(const SpeculationOptions& o, std::span<const Method> methods) {
@@ -275,6 +284,10 @@ void check_draft_weights(const SpeculationOptions& o, std::span<const Method> me
 
 }  // namespace
 
+bool suits(const SpeculationOptions& o, const MethodSpec& m) {
+  return !looks_up_a_tree(o, m) && !selects_for_several(o, m);
+}
+
 void check_options(const SpeculationOptions& o, std::span<const Method> methods) {
   check_range("gamma", o.gamma, 1, kMaxGamma);
   check_range("inner-gamma", o.inner_gamma, 1, kMaxGamma);
@@ -297,7 +310,7 @@ void check_options(const SpeculationOptions& o, std::span<const Method> methods)
     }
     for (const Method m : methods) {
       const MethodSpec& spec = spec_of(m);
-      if (!spec.selects() || proposes_by_selection(spec)) continue;
+      if (!selects_for_several(o, spec)) continue;
       throw_usage(
           "--rebuild token: expected methods whose proposer has the retrieval cache ({}), found "
           "{}, where it verifies several tokens at once",

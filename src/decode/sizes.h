@@ -47,6 +47,8 @@ DraftTree largest_request(const MethodSpec& method, int i, const SpeculationOpti
 // Whether the full cache verifies tokens that were drafted from a small cache of the target.
 bool shows_recovery(const MethodSpec& method);
 
+// Whether check_options() takes the method, of a list that has all else that it asks for.
+bool suits(const SpeculationOptions& options, const MethodSpec& method);
 // Throws Error(kUsage) for values out of range or that do not fit together.
 void check_options(const SpeculationOptions& options, std::span<const Method> methods);
 // Of these the budget: a multiple of the chunk size of at least `least` tokens.

@@ -299,7 +299,11 @@ void Measurement::measure_divergences(int first) {
 bool Measurement::open() {
   if (engine_) return true;
   return guarded(nullptr, [&] {
-    const RunShape shape{state_.longest_prompt, c_.gen_len, c_.methods, in_.machine.homes,
+    std::vector<Method> methods;
+    for (const MethodState& m : state_.methods) {
+      if (m.is_measured()) methods.push_back(m.method->method);
+    }
+    const RunShape shape{state_.longest_prompt, c_.gen_len, std::move(methods), in_.machine.homes,
                          c_.batch};
     engine_ = in_.machine.make_engine ? in_.machine.make_engine(shape)
                                       : make_engine(*in_.machine.backend, *in_.machine.target,

@@ -21,17 +21,22 @@ void Measurement::tune_open(const std::vector<Token>& tokens, bool last, SharedP
   ++tuned_;
   if (!tuner_->chosen()) return;
   state_.budget = tuner_->budget();
-  const std::int64_t of_method = total_ / std::ssize(state_.methods);  // generations
   for (MethodState& m : state_.methods) {
-    if (tuner_->is_passed_over(m.method->method)) {
-      m.passed_over = true;
-      total_ -= of_method;
-    }
+    if (tuner_->is_passed_over(m.method->method)) m.passed_over = true;
     m.tuning = tuner_->of(m.method->method);
     if (!m.tuning) continue;
     m.gammas = gammas_of(m.tuning->chosen);
     m.gammas_chosen = true;
   }
+  count_generations();
+  // What those that were passed over hold is not needed any more.
+  if (c_.auto_method && shared_ == nullptr) engine_.reset();
+}
+
+void Measurement::count_generations() {
+  const std::int64_t batches = std::ssize(in_.workload.prompts) / c_.batch;
+  total_ = std::ranges::count_if(state_.methods, &MethodState::is_measured) *
+           (c_.warmup * (shared_ != nullptr ? batches : 1) + batches * c_.repetitions);
 }
 
 void Measurement::tune(const std::vector<Token>& tokens, bool last, SharedPrefill& target) {
@@ -44,7 +49,7 @@ void Measurement::tune(const std::vector<Token>& tokens, bool last, SharedPrefil
 // What earlier processes measured, as if it had been measured here.
 void Measurement::restore() {
   const auto& records = in_.hooks.records;
-  if (records.empty() || !are_whole(records, state_.methods.size()) ||
+  if (records.empty() || !are_whole(records, state_.methods) ||
       !can_go_on(records.front().start->context, in_.facts.context)) {
     return;
   }
@@ -64,6 +69,7 @@ void Measurement::restore() {
       shared_->add(c_.speculation, run, run.generated_in.value_or(own));
     }
   }
+  count_generations();
   total_ = std::max(total_, index_);
 }
 

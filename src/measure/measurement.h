@@ -39,16 +39,15 @@ class Measurement {
     for (const Method m : c_.methods) {
       MethodState state;
       state.method = &spec_of(m);
+      state.name = state.method->name;
       state.gammas = c_.speculation.gammas();
       state_.methods.push_back(std::move(state));
     }
     state_.salt = part_ = fmt::format("{}", Clock::now().time_since_epoch().count());
     state_.context = in_.facts.context;
-    const std::int64_t batches = std::ssize(in_.workload.prompts) / c_.batch;
-    TF_CHECK(batches * c_.batch == std::ssize(in_.workload.prompts), "{} prompts in batches of {}",
-             in_.workload.prompts.size(), c_.batch);
-    total_ = std::ssize(state_.methods) *
-             (c_.warmup * (shared_ != nullptr ? batches : 1) + batches * c_.repetitions);
+    TF_CHECK(in_.workload.prompts.size() % static_cast<std::size_t>(c_.batch) == 0,
+             "{} prompts in batches of {}", in_.workload.prompts.size(), c_.batch);
+    count_generations();
     restore();
     if (!c_.tuned() || restored_ > 0) return;
     tuner_.emplace(c_, state_.longest_prompt, !in_.workload.tuning_prompts.empty(),
@@ -81,6 +80,8 @@ class Measurement {
   void for_each_lane(int first, const Visit& visit) const {
     for (int l = 0; l < c_.batch; ++l) visit(l, first + l);
   }
+  // Sets how many there will be.
+  void count_generations();
   void restore();
   void finish_batch(int first);
   void resume();

@@ -96,16 +96,19 @@ void add_record(MeasurementState& state, PromptRecord record) {
   }
 }
 
-bool are_whole(std::span<const PromptRecord> records, std::size_t methods) {
+bool are_whole(std::span<const PromptRecord> records, std::span<const MethodState> methods) {
+  const auto is_of = [](const MethodStart& start, const MethodState& method) {
+    return !start.name || *start.name == method.method->name;
+  };
   int prompt = 0;
   for (const PromptRecord& r : records) {
     const auto is_pass = [](const StepPoint& p) {
       return p.pass >= 0 && p.pass < static_cast<int>(kPassKinds);
     };
-    const bool whole =
-        r.prompt == prompt && r.methods.size() == methods && r.start.has_value() == (prompt == 0) &&
-        (!r.start ||
-         (r.start->methods.size() == methods && std::ranges::all_of(r.start->steps, is_pass)));
+    const bool whole = r.prompt == prompt && r.methods.size() == methods.size() &&
+                       r.start.has_value() == (prompt == 0) &&
+                       (!r.start || (std::ranges::equal(r.start->methods, methods, is_of) &&
+                                     std::ranges::all_of(r.start->steps, is_pass)));
     if (!whole) return false;
     ++prompt;
   }

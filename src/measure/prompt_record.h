@@ -94,12 +94,14 @@ struct MethodStart {
   // What `auto` chose, draft trees included; measured figures are filled in later.
   std::optional<CaseTuning> tuning;
   std::optional<bool> passed_over = {};  // another was chosen: nothing of it is measured
+  std::optional<std::string> name = {};  // of the method; nullopt: an older record
 };
 void fields(auto& v, MethodStart& m) {
   v("gammas", m.gammas, "that it is measured with");
   v("gammas_chosen", m.gammas_chosen, "by auto");
   v("tuning", m.tuning, "what auto chose; null: it had nothing to choose");
   v("passed_over", m.passed_over, "whether auto chose another; null: no");
+  v("name", m.name, "of the method; null: an older record");
 }
 // What is settled by the end of the first prompt and holds for the others.
 struct CaseStart {
@@ -148,14 +150,15 @@ void fields(auto& v, PromptRecord& r) {
 }
 
 struct MeasurementState;
+struct MethodState;
 // Adds what a prompt gave to the state of its case, whose methods are those of the record.
 void add_record(MeasurementState& state, PromptRecord record);
 // Takes what the prompts from `first` on gave out of the state. What is of the process is left to
 // the caller.
 std::vector<PromptRecord> cut_records(MeasurementState& state, int first);
 
-// Whether these are the records of the first prompts of a case of so many methods.
-bool are_whole(std::span<const PromptRecord> records, std::size_t methods);
+// Whether these are the records of the first prompts of a case of these methods.
+bool are_whole(std::span<const PromptRecord> records, std::span<const MethodState> methods);
 
 // Whether records that began so may be gone on with where this is measured now: the same devices,
 // threads and split of the KV heads. Otherwise their times are of something else.

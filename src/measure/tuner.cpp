@@ -339,6 +339,9 @@ void Tuner::choose() {
     if (m.has_budget()) budget = config_.auto_budget ? usual_budget(config_) : order_.front();
     CaseTuning t = describe_choice(model, m.has_budget() ? best : 0, space_,
                                    setting_of(m, budget, usual_gammas(config_)), context_);
+    if (!config_.auto_budget && !space_.chosen.gamma && !space_.chosen.inner_gamma) {
+      t.defaults.reset();  // nothing is in the place of one
+    }
     t.autoregressive_ms_per_token = baseline_ms / static_cast<double>(baseline_.tokens);
     t.prompts = prompts_;
     for (const BudgetModel& b : model.budgets) {

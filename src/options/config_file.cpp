@@ -195,6 +195,8 @@ class RecipeReader : public ConfigReader {
       for (const toml::node& column : list(name, value)) {
         recipe.columns.push_back(metric(name, column, [](CaseMetric) { return true; }));
       }
+    } else if (name == "equal") {
+      recipe.equal = equal_of(section(name, value));
     } else if (name == "options") {
       recipe.options = options_of(section(name, value));
     } else if (name == "cases") {
@@ -216,9 +218,42 @@ class RecipeReader : public ConfigReader {
     } else {
       throw_usage(
           "{}unknown entry {}; expected title, source, about, published, cannot, columns, "
-          "[options], [{}], [[cases]] or [[directions]]",
+          "equal, [options], [{}], [[cases]] or [[directions]]",
           where(value.source()), quote_text(name), fmt::join(kRecipeSizes, "], ["));
     }
+  }
+
+  EqualView equal_of(const toml::table& table) const {
+    EqualView view;
+    const Option* axis = nullptr;
+    bool has_metric = false;
+    for (const auto& [key, value] : table) {
+      if (key.str() == "axis") {
+        axis = find_option(kRun, text("axis", value));
+        if (axis == nullptr || !is_number(*axis)) {
+          throw_usage("{}axis: expected an option that is a number, found {}",
+                      where(value.source()), quote_text(text("axis", value)));
+        }
+        view.axis = axis->name;
+        std::ranges::replace(view.axis, '-', '_');
+      } else if (key.str() == "metric") {
+        view.metric = metric("metric", value, can_be_compared);
+        has_metric = true;
+      } else {
+        throw_usage("{}unknown entry {}; expected axis or metric", where(value.source()),
+                    quote_text(key.str()));
+      }
+    }
+    if (axis == nullptr || !has_metric) {
+      throw_usage("{}equal: expected axis and metric, found not both", where(table.source()));
+    }
+    return view;
+  }
+
+  static bool is_number(const Option& option) {
+    if (!option.sweeps()) return false;
+    const ParamValue value = option.value.get(RunConfig());
+    return std::holds_alternative<std::int64_t>(value) || std::holds_alternative<double>(value);
   }
 
   RecipePart part_of(const toml::table& table) const {

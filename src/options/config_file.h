@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,6 +61,7 @@ struct RecipeText {
   std::string published;  // of published results those whose source begins so
   std::vector<std::string> cannot;
   std::vector<CaseMetric> columns;  // of its table; empty: the usual ones
+  std::optional<EqualView> equal;   // a further table
 };
 
 // An experiment: the cases of one table or figure. data/experiments/README.md ("Write a recipe")

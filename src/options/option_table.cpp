@@ -63,7 +63,10 @@ OptionValue export_format() {
 
 // Several may be given, so that a file with a comma in its name needs another one.
 OptionValue datasets() {
-  OptionValue value = text("a data set or a file", at(&C::dataset));
+  OptionValue value = text("a data set or a file, whose name has no comma", at(&C::dataset));
+  value.set = [set = value.set](RunConfig& c, std::string_view given) {
+    return given.find(',') == std::string_view::npos && set(c, given);
+  };
   value.lists = true;
   return value;
 }

@@ -99,8 +99,9 @@ void settle_methods(RunConfig& c, const GivenOptions& given) {
   if (!c.no_baseline && !listed) c.methods.insert(c.methods.begin(), kBaselineMethod);
 }
 
-// Methods that are tried beside each other must not take from each other what makes them fast.
-void check_auto_method(const RunConfig& c) {
+// Methods that are tried beside each other must not take from each other what makes them fast. Left
+// are those that the options suit.
+void settle_auto_method(RunConfig& c) {
   if (!c.auto_method) return;
   if (c.kv_offload || c.on_chip) {
     throw_usage(
@@ -108,9 +109,16 @@ void check_auto_method(const RunConfig& c) {
         "all methods that are tried would share what is left there");
   }
   if (c.tp > 1) throw_usage("--method auto: expected one rank, found --tp {}", c.tp);
-  if (c.speculation.synthetic) {
-    throw_usage("--method auto: expected measured acceptances, found --synthetic-acceptance");
+  if (c.speculation.synthetic || c.tree_vector) {
+    throw_usage("--method auto: expected measured acceptances, found {}",
+                c.tree_vector ? "those of --tree" : "--synthetic-acceptance");
   }
+  if (c.speculation.inner_correction != Correction::kResidual) {
+    throw_usage("--method auto: expected the exact --inner-rule, found published");
+  }
+  std::erase_if(c.methods, [&](Method m) { return !suits(c.speculation, spec_of(m)); });
+  if (any_method(c.methods, &MethodSpec::speculates)) return;
+  throw_usage("--method auto: expected options that suit a lossless method, found none");
 }
 
 // Settles what `auto` may choose among, and refuses it where it cannot have any effect.
@@ -375,9 +383,9 @@ RunConfig make_config(Command command, const GivenOptions& given) {
   if ((command & (kRun | kSweep | kPlan)) != 0) {
     settle_batch(c, given);
     settle_methods(c, given);
-    if (command != kPlan) check_auto_method(c);
     settle_tuning(c);
     settle_trees(c, given);
+    settle_auto_method(c);
     check_speculation(c);
     check_record(c);
     check_merge(c);

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "report/equal_table.h"
 #include "report/printers.h"
 #include "report/result_json.h"
 #include "report/sweep_words.h"
@@ -218,7 +219,8 @@ void add_tables(const SweepResult& sweep, const std::vector<ReportText>& texts, 
       ours.caption = recipe.about + (ours.caption.empty() ? "" : "; " + ours.caption);
     }
     all.tables.push_back(std::move(ours));
-    for (TextTable& t : std::array{published_table(recipe), elsewhere_table(recipe)}) {
+    for (TextTable& t :
+         std::array{equal_table(sweep, recipe), published_table(recipe), elsewhere_table(recipe)}) {
       if (!t.rows.empty()) all.tables.push_back(std::move(t));
     }
     for (const std::string& line : recipe.cannot) {

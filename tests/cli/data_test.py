@@ -55,7 +55,7 @@ class Data(ProgramTest):
             self.assertIn(words, " ".join(shown.split()))
 
     def test_tasks_of_ruler(self):
-        """Each is a case of a sweep; what of the text counts can be read from the result itself."""
+        """Each is a case of a sweep, with a score for every prompt."""
         out, names = self.path("out.json"), ["ruler-niah-multikey", "ruler-fwe"]
         shown = self.run_program(
             "run", "--dataset", ",".join(names), "--method", "ar,lossy-streaming", "--prefill", "1024",

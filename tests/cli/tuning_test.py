@@ -127,8 +127,47 @@ class Tuning(ProgramTest):
         self.assertIn("lookup-hierarchy", listed)
         for options, says in [(["--kv-offload"], "--kv-offload"), (["--tp", "2"], "one rank"),
                               (["--tree", "[-1, -1, 0]"], "--method"),
+                              (["--inner-rule", "published"], "--inner-rule"),
                               (["--synthetic-acceptance", "outer=.9"], "--synthetic-acceptance")]:
-            self.fails(2, "run", "--method", "auto", *options, says=says)
+            for command in "run", "plan":
+                self.fails(2, command, "--method", "auto", *options, says=says)
+
+    def test_the_fastest_of_what_the_options_suit(self):
+        for options, left in [({"tree": "auto", "gamma": None, "inner-gamma": None}, "lookup"),
+                              ({"rebuild": "token"}, "triforce")]:
+            (name,) = (cases := cases_of(self.result(method="auto", budget=64, **options))).keys() - {"ar"}
+            tried = {m["method"] for m in cases[name]["tuning"]["methods"]}
+            self.assertIn("retrieval", tried)
+            self.assertNotIn(left, tried)
+
+    def test_the_fastest_that_has_room(self):
+        """A limit between what all take together and what some do."""
+        options = self.tiny(method="auto")
+        def plan(method):
+            done = self.run_program("plan", *self.tiny(method=method, repetitions=None, warmup=None), "-o", "json")
+            return strict_json(done.out)["memory_bytes"]["total"]
+        limit = (plan("ar,streaming") + plan("auto")) // 2
+        done = self.run_program("run", *options, "--memory-limit", str(limit), "-o", "json")
+        self.assertIn("--method auto: no room for ", done.err)
+        left_out = done.err.split("no room for ")[1].split(", not tried")[0].split(", ")
+        _ar, chosen = strict_json(done.out)["cases"]
+        tried = [m["method"] for m in chosen["tuning"]["methods"]]
+        self.assertFalse(set(tried) & set(left_out))
+        self.assertLessEqual(chosen["memory"]["peak"]["total"], limit)
+        self.fails(4, "run", *options, "--memory-limit", str(plan("ar") // 2), says="memory")
+
+    def test_a_method_is_chosen_once(self):
+        """A sweep that goes on, or is merged, has the method that was chosen before."""
+        options = ["sweep", *self.tiny(method="auto", prefill="128,192", resume="j.journal", json="a.json")]
+        self.run_program(*options)
+        again = self.run_program(*options[:-1], "b.json")
+        self.assertIn("2 of 2", again.err + again.out)
+        self.run_program("sweep", *self.tiny(method="auto", prefill="128,192", json="c.json"), "--merge", "j.journal")
+        texts = [(self.folder / name).read_text(encoding="utf-8") for name in ("a.json", "b.json", "c.json")]
+        methods = [[case["method"] for row in strict_json(text)["cases"] for case in row["result"]["cases"]]
+                   for text in texts]
+        self.assertEqual(methods[0], methods[1])
+        self.assertEqual(methods[0], methods[2])
 
     def test_only_what_is_auto_is_chosen(self):
         case = cases_of(self.result(method="triforce", budget=128, gamma=5))["triforce"]

@@ -327,6 +327,14 @@ TEST_F(RecipeTest, MistakesInDirectionsAndColumns) {
       {begin + "metric = 'speedup'\n" + both + "size = 3\n",
        ":17: unknown entry \"size\"; expected text, metric, greater, less, than, times, plus or "
        "sizes"},
+      {"title = 'T'\nequal = { axis = 'budget' }\n[tiny]\nprefill = 2048\n",
+       ":2: equal: expected axis and metric, found not both"},
+      {"title = 'T'\nequal = { axis = 'json', metric = 'alpha' }\n[tiny]\nprefill = 2048\n",
+       ":2: axis: expected an option that is a number, found \"json\""},
+      {"title = 'T'\nequal = { axis = 'selection', metric = 'alpha' }\n[tiny]\nprefill = 2048\n",
+       ":2: axis: expected an option that is a number, found \"selection\""},
+      {"title = 'T'\nequal = { axis = 'budget', level = 1 }\n[tiny]\nprefill = 2048\n",
+       ":2: unknown entry \"level\"; expected axis or metric"},
       {"title = 'T'\ncolumns = ['alpha', 'beta']\n[tiny]\nprefill = 2048\n",
        ":2: columns: expected one of ms-per-token, speedup, acceptance, inner-acceptance, alpha, "
        "length, bound, divergence, recovery, copied, answered, as-ar, full-ms, retrieval-ms, "
@@ -364,7 +372,7 @@ TEST_F(RecipeTest, Mistakes) {
       {"title = 'T'\n[tiny]\ngama = 3\n", ":3: unknown option \"gama\"; did you mean gamma?"},
       {"title = 'T'\n[small]\n",
        ":2: unknown entry \"small\"; expected title, source, about, "
-       "published, cannot, columns, [options], [paper], [gpu], [tiny], [[cases]] or "
+       "published, cannot, columns, equal, [options], [paper], [gpu], [tiny], [[cases]] or "
        "[[directions]]"},
       {"title = 3\n", ":1: title: expected a text"},
       {"title = 'T'\ncannot = 'x'\n", ":2: cannot: expected a list"},

@@ -131,6 +131,7 @@ SweepResult sample_recipe() {
   point.pass_ms = 0.45;
   recipe.columns = {CaseMetric::kSpeedup, CaseMetric::kAcceptance, CaseMetric::kAlpha,
                     CaseMetric::kBound,   ms_of(Pass::kRetrieval), CaseMetric::kLength};
+  recipe.equal = EqualView{"budget", CaseMetric::kSpeedup};
   for (SweepRow& row : sweep.rows) row.recipe = recipe.name;
   SweepDirection d;
   d.text = "acceptance rises with the budget";
