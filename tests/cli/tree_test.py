@@ -86,7 +86,7 @@ class Tree(ProgramTest):
         wide = json.dumps([-1] * 129)
         self.fails(2, "run", "--tree", wide, says="--tree: expected at most 128 tokens, found 129")
         for more, says in [(["--gamma", "4"], "--tree and --gamma"),
-                           (["--budget", "auto"], "--tree: expected --gamma"),
+                           (["--budget", "auto"], "--tree: expected --method"),
                            (["--method", "lossy-retrieval"], "--tree: expected a method"),
                            (["--method", "retrieval", "--rebuild", "token"], "found token")]:
             self.fails(2, "run", "--tree", TREE, *more, says=says)
