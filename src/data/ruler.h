@@ -43,7 +43,8 @@ std::optional<RulerTask> find_ruler_task(std::string_view name);
 // just as many tokens as there is room for, and the question with the beginning of its answer.
 // Variables and common words come with a short example, as published. Prompt::expected is what the
 // answer must hold. Throws Error(kUsage) for a prefill without room for that, or if fewer tokens
-// will be generated than the answer has; Error(kBadInput, "NoTokenizer").
+// will be generated than the answer has; Error(kBadInput): NoTokenizer, InvalidDataset where a line
+// has no ids.
 void make_ruler(RulerTask task, const DatasetRequest& request, PromptCollector& collect,
                 DataInfo& info);
 
