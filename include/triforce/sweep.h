@@ -53,6 +53,10 @@ constexpr std::optional<Pass> pass_of(CaseMetric metric) {
   if (metric < CaseMetric::kPassMs) return std::nullopt;
   return static_cast<Pass>(static_cast<int>(metric) - static_cast<int>(CaseMetric::kPassMs));
 }
+// Returns whether its unit is ms.
+constexpr bool is_time(CaseMetric metric) {
+  return metric == CaseMetric::kMsPerToken || pass_of(metric);
+}
 
 // A PublishedPoint was published for a case of the paper's size, or for what no case is. It may
 // also be measured here.

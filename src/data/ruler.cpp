@@ -2,7 +2,7 @@
 #include "data/ruler.h"
 
 #include <algorithm>
-#include <cmath>
+#include <map>
 #include <numbers>
 #include <numeric>
 #include <set>
@@ -257,7 +257,7 @@ Haystack haystack(std::uint64_t seed, std::uint64_t index, std::size_t tokens,
       const std::size_t end = std::min(text.find('\n', at), text.size());
       if (end > at) {
         starts.push_back(ids.size());
-        const std::vector<Token> line = line_ids(text.substr(at, end - at));
+        const std::vector<Token>& line = line_ids(text.substr(at, end - at));
         ids.insert(ids.end(), line.begin(), line.end());
       }
       at = end + 1;
@@ -285,8 +285,11 @@ std::optional<RulerTask> find_ruler_task(std::string_view name) {
 void make_ruler(RulerTask task, const DatasetRequest& request, PromptCollector& collect,
                 DataInfo& info) {
   collect.check_room(request.prompts);
-  const auto line_ids = [&](const std::string& line) {
-    std::vector<Token> ids = collect.continuation_ids(line + '\n');
+  std::map<std::string, std::vector<Token>> known;  // of a prompt, whose words come again
+  const auto line_ids = [&](const std::string& line) -> const std::vector<Token>& {
+    const auto [it, is_new] = known.try_emplace(line);
+    std::vector<Token>& ids = it->second;
+    if (is_new) ids = collect.continuation_ids(line + '\n');
     if (ids.empty()) {
       throw_input("InvalidDataset",
                   "--dataset {}: expected a tokenizer with ids for {}, found none", request.name,
@@ -297,6 +300,7 @@ void make_ruler(RulerTask task, const DatasetRequest& request, PromptCollector& 
   const auto tokens = [&](const std::string& line) { return std::ssize(line_ids(line)); };
   Sha256 hash;
   for (std::uint64_t i = 0; collect.wants_more(); ++i) {
+    known.clear();
     // Documents and pass keys count from the two ends of the numbers.
     TextRandom random(request.seed,
                       ((std::uint64_t{1} << 8) + static_cast<std::uint64_t>(task)) << 48 | i);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 #include <utility>
 
 namespace triforce {
@@ -372,7 +373,6 @@ void Tuner::choose_method() {
     if (to_string(method) == tried.front().method) {
       t->methods = tried;
     } else {
-      passed_over_.insert(method);
       t.reset();
     }
   }

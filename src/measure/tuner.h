@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <vector>
 
@@ -53,7 +52,9 @@ class Tuner {
   // Tokens; nullopt: it was given.
   std::optional<std::int64_t> budget() const;
   // Of a chosen one: whether the method was tried, and another is predicted to be faster.
-  bool is_passed_over(Method method) const { return passed_over_.contains(method); }
+  bool is_passed_over(Method method) const {
+    return is_tuned(spec_of(method)) && !tunings_.at(method);
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -98,7 +99,6 @@ class Tuner {
   std::map<std::int64_t, Candidate> candidates_;  // those tried, by budget
   ProbeSums baseline_;
   std::map<Method, std::optional<CaseTuning>> tunings_;
-  std::set<Method> passed_over_;
   std::int64_t best_ = 0;          // budget, once chosen
   std::int64_t probe_tokens_ = 0;  // of one generation on the current prompt
   std::int64_t prompts_ = 0;

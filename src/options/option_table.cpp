@@ -144,8 +144,7 @@ std::vector<Option> method_and_shape() {
       o("method", {}, "LIST|auto", "",
         "methods to measure on the same prompts. ar (autoregressive decoding, the baseline) is "
         "added unless --no-baseline. auto: the one that is predicted to be fastest, of all "
-        "lossless "
-        "methods that the models allow, after each was tried on tuning prompts",
+        "lossless methods that the models allow, after each was tried on tuning prompts",
         kShaped, Role::kMeasures, methods()),
       o("baseline", {}, "", "", "measure ar alone", kShaped, Role::kMeasures,
         flag(at(&C::baseline_only))),

@@ -104,9 +104,8 @@ PlanInput RankedStart::agree_on_plan(const RunConfig& given) {
   if (config.auto_budget) {
     const std::vector<std::int64_t> budgets =
         links_.gather_values(largest_budget(config, session_.backend.get(), plan_of));
-    RunConfig agreed = config;
-    agreed.speculation.budget = *std::ranges::min_element(budgets);
-    plan = plan_of(agreed);
+    config.speculation.budget = *std::ranges::min_element(budgets);
+    plan = plan_of(config);
   }
   if (plan.shard.size == 1) return plan;
   const int layers = plan.target.layers, kv_heads = local_shape(plan.target, plan.shard).kv_heads;

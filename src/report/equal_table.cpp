@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
-
-#include "report/cells.h"
-#include "report/printers.h"
+#include <span>
 
 namespace triforce {
 namespace {
@@ -83,14 +80,10 @@ Levels levels_of(const std::vector<Line>& lines) {
   return levels;
 }
 
-bool less_is_better(CaseMetric metric) {
-  return metric == CaseMetric::kMsPerToken || metric == CaseMetric::kDivergence || pass_of(metric);
-}
-
 // Where the line is first as good as the level.
 std::string place_of(const Line& line, double level, CaseMetric metric) {
   const auto& points = line.measured;
-  const bool less = less_is_better(metric);
+  const bool less = is_time(metric) || metric == CaseMetric::kDivergence;
   const auto is_as_good = [&](const auto& p) {
     return less ? p.second <= level : p.second >= level;
   };

@@ -167,8 +167,8 @@ TextTable elsewhere_table(const SweepRecipe& recipe) {
 
 // Sides of one case are told apart by their methods.
 std::string side_text(const DirectionSide& side, const DirectionSide& other, CaseMetric metric) {
-  const bool is_time = metric == CaseMetric::kMsPerToken || pass_of(metric);
-  const std::string value = metric_text(side.value, metric) + (side.value && is_time ? " ms" : "");
+  const char* const unit = side.value && is_time(metric) ? " ms" : "";
+  const std::string value = metric_text(side.value, metric) + unit;
   if (!side.number) return value;
   const std::string method = side.number == other.number ? ", " + side.method : "";
   return fmt::format("{} (case {}{})", value, *side.number, method);

@@ -93,20 +93,13 @@ FiguresBySample figures_of(const Found& found, CaseMetric metric) {
   return metric == CaseMetric::kSpeedup ? speedups(found) : ms_per_token(*found.result);
 }
 
-SharesByUnit recoveries(const CaseResult& c) {
+// Means over so many rows or generations of each prompt.
+template <class OfPrompt>
+SharesByUnit shares_of(const std::vector<OfPrompt>& by_prompt, std::int64_t OfPrompt::*count) {
   SharesByUnit shares;
-  for (const RecoveryResult::OfPrompt& p : c.recovery->by_prompt) {
-    const auto rows = static_cast<double>(p.rows);
-    shares[p.prompt] = {p.mean * rows, rows};
-  }
-  return shares;
-}
-
-SharesByUnit answers(const CaseResult& c) {
-  SharesByUnit shares;
-  for (const AnsweredResult::OfPrompt& p : c.answered->by_prompt) {
-    const auto generations = static_cast<double>(p.generations);
-    shares[p.prompt] = {p.mean * generations, generations};
+  for (const OfPrompt& p : by_prompt) {
+    const auto whole = static_cast<double>(p.*count);
+    shares[p.prompt] = {p.mean * whole, whole};
   }
   return shares;
 }
@@ -133,8 +126,12 @@ std::optional<Estimate> difference(const Found& side, const Found& than, CaseMet
   constexpr double kWithin = 0.95;
   const bool one = side.result->data.n_prompts == 1;
   const auto shares = [&](const Found& f) {
-    if (metric == CaseMetric::kRecovery) return recoveries(*f.result);
-    if (metric == CaseMetric::kAnswered) return answers(*f.result);
+    if (metric == CaseMetric::kRecovery) {
+      return shares_of(f.result->recovery->by_prompt, &RecoveryResult::OfPrompt::rows);
+    }
+    if (metric == CaseMetric::kAnswered) {
+      return shares_of(f.result->answered->by_prompt, &AnsweredResult::OfPrompt::generations);
+    }
     if (metric == CaseMetric::kAsAr) return tokens_as_baseline(f);
     return shares_by_unit({&f.result, 1}, *level_of(metric), one);
   };
