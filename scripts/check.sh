@@ -53,9 +53,10 @@ project_files() {
   fi | LC_ALL=C sort
 }
 
-configure_preset() {  # PRESET
-  mkdir -p "build/$1"
-  tf_logged "build/$1/configure.log" "configuring $1" cmake --preset "$1"
+configure_preset() {  # PRESET [FOLDER]
+  local folder="${2:-build/$1}"
+  mkdir -p "$folder"
+  tf_logged "$folder/configure.log" "configuring $1" cmake --preset "$1"
 }
 
 check_format() {
@@ -115,9 +116,10 @@ check_cuda() {  # FOLDER ARCHITECTURES
     --json "build/$1/loops.json"  # 77: said that there is nothing to read them with
 }
 
+# Its folder is as deep as that of the tests: ccache compiles once what both have.
 check_emulated() {
-  configure_preset emulated || return
-  tf_build build/emulated triforce_cuda_tests triforce-bench triforce-cuda-bench || return
+  configure_preset emulated build-emulated || return
+  tf_build build-emulated triforce_cuda_tests triforce-bench triforce-cuda-bench || return
   ctest --preset emulated --tests-regex '^(cuda_|cli_cuda|gpu_bundle)' --parallel "$(tf_jobs)"
 }
 

@@ -48,7 +48,7 @@ programs=(triforce-bench triforce-cuda-bench cuda_tests)
 if [[ -n $emulated ]]; then
   name=emulated
   if [[ -z $build ]]; then
-    build="$TF_ROOT/build/emulated"
+    build="$TF_ROOT/build-emulated"
     (cd -- "$TF_ROOT" && tf_logged "$build/configure.log" configuring cmake --preset emulated)
     tf_build "$build" "${programs[@]}"
   fi
