@@ -131,6 +131,27 @@ void select_chunks(benchmark::State& state, const Model& m, std::int64_t rows) {
   report_bytes(state, s, kv_bytes(m, rows) / 2 + 2 * kv_bytes(m, kept * kChunk));
 }
 
+// All keys of a retrieval cache from their low-rank form. Heads choose chunks of their own.
+void expand_keys(benchmark::State& state, const Model& m, std::int64_t tokens) {
+  const Cache c(m, tokens, 1, false);
+  const std::int64_t rank = state.range(0), chunks = tokens / kChunk;
+  const std::int64_t kept = std::min<std::int64_t>(4096 / kChunk, chunks);
+  const Tensor coefficients = c.gpu.filled({tokens, rank}, 1.0, c.kv.format.type),
+               basis = c.gpu.filled({m.kv_heads, rank, m.d}, 0.1, c.kv.format.type);
+  std::vector<std::int32_t> numbers;
+  for (std::int64_t i = 0; i < m.kv_heads * kept; ++i) {
+    numbers.push_back(static_cast<std::int32_t>(i * 7919 % chunks));
+  }
+  const Tensor ids = c.gpu.tensor(DType::kI32, {m.kv_heads, kept});
+  Backend& b = c.gpu.backend();
+  b.upload(ids.view(), make_view(numbers.data(), DType::kI32, {m.kv_heads, kept}));
+  const double s = measure_replayed(state, *c.lease, [&](int) {
+    b.expand_keys({coefficients.view(), basis.view()}, ids.view(), kChunk, 0, c.rope(), c.kv);
+  });
+  const std::int64_t elements = kept * kChunk * (rank + m.d) + rank * m.d;
+  report_bytes(state, s, static_cast<double>(2 * m.kv_heads * elements));
+}
+
 // Of a prefill, and where heads of a layer lie apart; else the product before it does it.
 void rope_append(benchmark::State& state, const Model& m) {
   const std::int64_t rows = state.range(0);
@@ -330,6 +351,7 @@ void register_all() {
   add("prefill_attention/7b", [=](auto& s) { attention_prefill(s, k7b, context); },
       {static_cast<int>(std::min(kPrefillRows, context))});
   add("select_chunks/7b", [=](auto& s) { select_chunks(s, k7b, context); }, {1});
+  add("expand_keys/7b", [=](auto& s) { expand_keys(s, k7b, context); }, {160, 1024});
   add("copy_rows/68m", [](auto& s) { copy_rows(s, k68m, kStreamed); }, {1});
   constexpr int kPrefill = static_cast<int>(kPrefillRows);
   add("rope_append/7b", [](auto& s) { rope_append(s, k7b); }, {7, kPrefill});

@@ -86,6 +86,15 @@ endif()
 add_library(triforce_toml INTERFACE)
 target_include_directories(triforce_toml SYSTEM INTERFACE ${TOMLPLUSPLUS_INCLUDE_DIR})
 
+# Headers alone.
+find_path(EIGEN3_INCLUDE_DIR Eigen/Eigenvalues PATH_SUFFIXES eigen3)
+if(NOT EIGEN3_INCLUDE_DIR)
+  message(FATAL_ERROR "Eigen 3.4 (Eigen/Eigenvalues) was not found. Debian and Ubuntu: apt-get install "
+    "libeigen3-dev; Fedora: eigen3-devel; Arch Linux and Homebrew: eigen")
+endif()
+add_library(triforce_eigen INTERFACE)
+target_include_directories(triforce_eigen SYSTEM INTERFACE ${EIGEN3_INCLUDE_DIR})
+
 # Its CMake package accepts one major version at a time; src/cpu/gemm.cpp compiles with both.
 foreach(version 2.6 3)
   if(NOT dnnl_FOUND)

@@ -148,8 +148,13 @@ void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::
 inline constexpr std::size_t kKeptCaches = 64;
 void keep_rows(std::span<const KvView> caches, std::int64_t first,
                std::span<const std::int16_t> from, cudaStream_t stream);
+void read_keys(const KvView& src, std::int64_t row, std::int64_t count, const RopeView& rope,
+               const TensorView& out, cudaStream_t stream);
 void gather_chunks(const KvView& src, const TensorView& ids, int chunk, const KvView& dst,
                    cudaStream_t stream);
+// A block takes 128 rows of a head (low_rank_keys.cu).
+void expand_keys(const LowRankKeys& keys, const TensorView& ids, int chunk, std::int64_t first,
+                 const RopeView& rope, const KvView& dst, cudaStream_t stream);
 // A block takes a group of a head (kv_groups.cu).
 void quantise_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t group,
                    std::int64_t count, cudaStream_t stream);

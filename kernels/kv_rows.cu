@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/element.cuh"
 #include "kernels/kv_layout.cuh"
 #include "kernels/launch.cuh"
 
@@ -129,7 +130,40 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// A thread turns one pair of dimensions of a key back. grid: (pair of any row, KV head)
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    read_keys_kernel(KvView src, std::int64_t row, std::int64_t count, Angles angles, float* out,
+                     std::int64_t stride) {
+  const int head = static_cast<int>(blockIdx.y), half = src.head_dim / 2;
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x, r = i / half;
+  const int j = static_cast<int>(i % half);
+  if (r >= count) return;
+  const T* const keys = static_cast<const T*>(src.k) + head * src.head_stride;
+  float low = to_float(keys[element_of(src, true, row + r, j)]),
+        high = to_float(keys[element_of(src, true, row + r, j + half)]);
+  if (angles.cos != nullptr) {
+    const float c = angles.cos[(row + r) * angles.stride + j],
+                s = angles.sin[(row + r) * angles.stride + j];
+    const float size = c * c + s * s, turned = low * c + high * s;  // tables may carry a factor
+    high = (high * c - low * s) / size;
+    low = turned / size;
+  }
+  float* const to = out + r * stride + head * src.head_dim;
+  to[j] = low;
+  to[j + half] = high;
+}
+
 }  // namespace
+
+void read_keys(const KvView& src, std::int64_t row, std::int64_t count, const RopeView& rope,
+               const TensorView& out, cudaStream_t stream) {
+  with_half(src.format.type, [&](auto t) {
+    launch(read_keys_kernel<decltype(t)>,
+           dims(ceil_div(count * src.head_dim / 2, kThreads), src.kv_heads), dims(kThreads), 0,
+           stream, src, row, count, angles_of(rope), static_cast<float*>(out.data), out.stride[0]);
+  });
+}
 
 void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t dst_row,
                std::int64_t count, cudaStream_t stream) {

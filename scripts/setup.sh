@@ -13,7 +13,8 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 packages=(
   "g++ c++" "cmake cmake" "ninja-build ninja" "python3 python3" "ca-certificates -"
   "libfmt-dev -" "libcli11-dev -" "libboost-dev -" "libtomlplusplus-dev -"
-  "nlohmann-json3-dev -" "libsentencepiece-dev -" "libpcre2-dev -" "libutf8proc-dev -" "libdnnl-dev -"
+  "nlohmann-json3-dev -" "libsentencepiece-dev -" "libpcre2-dev -" "libutf8proc-dev -" "libeigen3-dev -"
+  "libdnnl-dev -"
   "ocl-icd-opencl-dev -"  # only because the CMake package of libdnnl-dev looks for it
   "libssl-dev -" "libgtest-dev -" "libbenchmark-dev -"
   "libboost-context-dev -"  # fibers of the CUDA emulator, for its tests only
@@ -63,17 +64,17 @@ install_packages() {
     if [[ -n ${missing_tool:-} || ! -f $TF_ROOT/build/CMakeCache.txt ]]; then
       say "setup: no apt-get here. Needed: a C++20 compiler (gcc 12 or newer) with OpenMP, cmake 3.24,"
       say "  ninja, python3, fmt 9 to 12, CLI11 2.1, Boost 1.74, toml++ 3.3, nlohmann_json 3.11,"
-      say "  SentencePiece, PCRE2, utf8proc, oneDNN 2.6 or newer, or 3, OpenSSL 3, and for the tests"
-      say "  GoogleTest 1.12 and Google Benchmark 1.7. For example:"
+      say "  SentencePiece, PCRE2, utf8proc, Eigen 3.4, oneDNN 2.6 or newer, or 3, OpenSSL 3, and for"
+      say "  the tests GoogleTest 1.12 and Google Benchmark 1.7. For example:"
       say "  dnf install gcc-c++ cmake ninja-build python3 fmt-devel cli11-devel boost-devel \\"
-      say "    tomlplusplus-devel json-devel sentencepiece-devel pcre2-devel utf8proc-devel \\"
+      say "    tomlplusplus-devel json-devel sentencepiece-devel pcre2-devel utf8proc-devel eigen3-devel \\"
       say "    onednn-devel openssl-devel gtest-devel google-benchmark-devel"
       say "  pacman -S gcc cmake ninja python fmt cli11 boost tomlplusplus nlohmann-json sentencepiece \\"
-      say "    pcre2 libutf8proc onednn openssl gtest benchmark"
+      say "    pcre2 libutf8proc eigen onednn openssl gtest benchmark"
       say "  brew install gcc cmake ninja fmt cli11 boost tomlplusplus nlohmann-json sentencepiece \\"
-      say "    pcre2 utf8proc onednn openssl@3 googletest google-benchmark"
-      say "  What is not found is downloaded by CMake (cmake/Dependencies.cmake), but not OpenSSL, Boost, PCRE2"
-      say "  and utf8proc."
+      say "    pcre2 utf8proc eigen onednn openssl@3 googletest google-benchmark"
+      say "  What is not found is downloaded by CMake (cmake/Dependencies.cmake), but not OpenSSL, Boost, PCRE2,"
+      say "  utf8proc and Eigen."
     fi
     [[ -z ${missing_tool:-} ]] || die "cmake, a C++ compiler and python3 must be installed first"
     return 0

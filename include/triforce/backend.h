@@ -157,6 +157,15 @@ struct RopeView {
   TensorView cos, sin;
 };
 
+// The keys of a layer's prompt before RoPE, as products of two narrow matrices (ShadowKV, arXiv
+// 2410.21465): token t's of KV head h are the sum over i of coefficients[t, i] basis[h, i, :].
+struct LowRankKeys {
+  // A rank is a multiple of it.
+  static constexpr std::int64_t kRankStep = 16;
+  TensorView coefficients;  // [tokens, rank], of the type of the KV rows
+  TensorView basis;         // [Hkv, rank, head_dim] of the same
+};
+
 // These turn logits into the distribution that a token is drawn from. Temperature comes first, then
 // top-k, then top-p, and the rest is renormalised.
 struct SamplingParams {
@@ -486,6 +495,17 @@ class Backend {
   // Rows [j chunk, (j + 1) chunk) of dst = rows of chunk ids[h, j] of src, per kv head; dst is
   // another cache than src.
   void gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst);
+  // out[count, Hkv d] f32 = keys of rows [row, row + count) of src before RoPE: what rope_append()
+  // made of them at positions which are the numbers of their rows is undone. Of an empty `rope`: as
+  // they lie. src may be on_host; rotate_on_read is false.
+  void read_keys(const KvView& src, std::int64_t row, std::int64_t count, const RopeView& rope,
+                 TensorView out);
+  // Keys of rows [j chunk, (j + 1) chunk) of dst = those of chunk ids[h, j] by `keys`, per kv head,
+  // for first <= j < n of ids[Hkv, n]: the sum in f32, rotated by its position, which is the number
+  // of its token, and rounded once. Values stay as they are, and so do chunks that reach beyond the
+  // tokens of `keys`. With on_host and rotate_on_read false; no gaps in the matrices.
+  void expand_keys(const LowRankKeys& keys, TensorView ids, int chunk, std::int64_t first,
+                   const RopeView& rope, const KvView& dst);
   // Rows [dst_row, dst_row + count) of dst = rows [src_row, ...) of src, any alignment, count >= 0.
   // dst may be src if dst_row <= src_row; not both are on_host.
   void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t dst_row,
@@ -566,6 +586,10 @@ class Backend {
   virtual void do_top_chunks(TensorView scores, TensorView ids) = 0;
   virtual void do_gather_chunks(const KvView& src, TensorView ids, int chunk,
                                 const KvView& dst) = 0;
+  virtual void do_read_keys(const KvView& src, std::int64_t row, std::int64_t count,
+                            const RopeView& rope, TensorView out) = 0;
+  virtual void do_expand_keys(const LowRankKeys& keys, TensorView ids, int chunk,
+                              std::int64_t first, const RopeView& rope, const KvView& dst) = 0;
   virtual void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
                             std::int64_t dst_row, std::int64_t count, Queue queue) = 0;
   virtual void do_quantise_rows(const KvView& src, std::int64_t src_row, const KvView& dst,

@@ -36,6 +36,7 @@ constexpr int max_exact_rows(const Gammas& g, int lanes) {
 inline constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
 // Max tokens per chunk of the retrieval cache.
 inline constexpr int kMaxChunk = 4096;
+inline constexpr int kMaxKeyRank = 65536;
 
 // Per-token rates in [0, 1]: of what the target proposes over a small cache, and of what the
 // drafter or a lookup does, whichever cache verifies it.
@@ -73,6 +74,9 @@ struct SpeculationOptions {
   Lookup lookup;
   RebuildPolicy rebuild;
   Selection selection = Selection::kMeanKey;
+  // Above 0: the rank of the form that keys of selected chunks are rebuilt from, and chunks of each
+  // KV head that keep theirs (ShadowKV, arXiv 2410.21465).
+  int key_rank = 0, outlier_chunks = 0;
   KvBits draft_kv = KvBits::kInt4;  // of the target's quantised cache
   // Of the weights that passes of the target over small caches multiply with.
   Quantisation draft_weights = Quantisation::kNone;

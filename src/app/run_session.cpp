@@ -70,6 +70,8 @@ std::optional<std::string> session_key(const RunConfig& c) {
                                         "draft_cache",
                                         "rebuild",
                                         "selection",
+                                        "key_rank",
+                                        "outlier_chunks",
                                         "temp",
                                         "top_p",
                                         "top_k",

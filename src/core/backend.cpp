@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <initializer_list>
+#include <limits>
 
 #include "triforce/host_attention.h"
 #include "triforce/host_kv_order.h"
@@ -481,6 +482,46 @@ void Backend::gather_chunks(const KvView& src, TensorView ids, int chunk, const 
            "gather_chunks: {} chunks of {} rows into {}", ids.shape[1], chunk, dst.capacity);
   if (place() == Place::kHost) expect_ids("gather_chunks: chunk", ids, src.capacity / chunk);
   do_gather_chunks(src, ids, chunk, dst);
+}
+
+void Backend::read_keys(const KvView& src, std::int64_t row, std::int64_t count,
+                        const RopeView& rope, TensorView out) {
+  expect_kv("read_keys", src, traits_);
+  TF_CHECK(!src.format.rotate_on_read, "read_keys: keys that lie unrotated");
+  TF_CHECK(row >= 0 && row + count <= src.capacity, "read_keys: {} rows from {} of {}", count, row,
+           src.capacity);
+  if (rope.cos.data != nullptr) {
+    expect_rope("read_keys: tables", rope, src);
+    TF_CHECK(row + count <= rope.cos.shape[0], "read_keys: tables of {} positions for {} rows",
+             rope.cos.shape[0], row + count);
+  }
+  expect("read_keys: out", out, kF32, {count, std::int64_t{src.kv_heads} * src.head_dim});
+  do_read_keys(src, row, count, rope, out);
+}
+
+void Backend::expand_keys(const LowRankKeys& keys, TensorView ids, int chunk, std::int64_t first,
+                          const RopeView& rope, const KvView& dst) {
+  expect_kv("expand_keys", dst, traits_);
+  TF_CHECK(!dst.on_host && !dst.format.rotate_on_read,
+           "expand_keys: keys on the host or unrotated");
+  const TensorView &a = keys.coefficients, &basis = keys.basis;
+  const std::int64_t rank = a.shape[1];
+  expect("expand_keys: coefficients", a, bit(dst.format.type), {a.shape[0], rank}, Gaps::kNone);
+  expect("expand_keys: basis", basis, bit(dst.format.type), {dst.kv_heads, rank, dst.head_dim},
+         Gaps::kNone);
+  TF_CHECK(rank % LowRankKeys::kRankStep == 0, "expand_keys: rank {}: expected a multiple of {}",
+           rank, LowRankKeys::kRankStep);
+  expect_rope("expand_keys: tables", rope, dst);
+  TF_CHECK(a.shape[0] <= rope.cos.shape[0], "expand_keys: tables of {} positions for {} tokens",
+           rope.cos.shape[0], a.shape[0]);
+  expect("expand_keys: ids", ids, kI32, {dst.kv_heads, ids.shape[1]});
+  TF_CHECK(chunk > 0 && first >= 0 && ids.shape[1] <= dst.capacity / chunk,
+           "expand_keys: {} chunks of {} rows from {} on into {}", ids.shape[1], chunk, first,
+           dst.capacity);
+  if (place() == Place::kHost) {
+    expect_ids("expand_keys: chunk", ids, std::numeric_limits<std::int32_t>::max());
+  }
+  if (first < ids.shape[1]) do_expand_keys(keys, ids, chunk, first, rope, dst);
 }
 
 void Backend::copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,

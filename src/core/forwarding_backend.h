@@ -98,6 +98,14 @@ class ForwardingBackend : public Backend {
   void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override {
     to_.gather_chunks(src, ids, chunk, dst);
   }
+  void do_read_keys(const KvView& src, std::int64_t row, std::int64_t count, const RopeView& rope,
+                    TensorView out) override {
+    to_.read_keys(src, row, count, rope, out);
+  }
+  void do_expand_keys(const LowRankKeys& keys, TensorView ids, int chunk, std::int64_t first,
+                      const RopeView& rope, const KvView& dst) override {
+    to_.expand_keys(keys, ids, chunk, first, rope, dst);
+  }
   void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
                     std::int64_t dst_row, std::int64_t count, Queue queue) override {
     to_.copy_rows(src, src_row, dst, dst_row, count, queue);

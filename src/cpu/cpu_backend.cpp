@@ -112,6 +112,14 @@ class CpuBackend final : public HostBackend {
   void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override {
     cpu::gather_chunks(workers_, src, ids, chunk, dst);
   }
+  void do_read_keys(const KvView& src, std::int64_t row, std::int64_t count, const RopeView& rope,
+                    TensorView out) override {
+    cpu::read_keys(workers_, src, row, count, rope, out);
+  }
+  void do_expand_keys(const LowRankKeys& keys, TensorView ids, int chunk, std::int64_t first,
+                      const RopeView& rope, const KvView& dst) override {
+    cpu::expand_keys(workers_, keys, ids, chunk, first, rope, dst);
+  }
   void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
                     std::int64_t dst_row, std::int64_t count, Queue /*queue*/) override {
     cpu::copy_rows(workers_, src, src_row, dst, dst_row, count);

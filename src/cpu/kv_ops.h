@@ -34,6 +34,10 @@ void score_chunks(const Workers& workers, TensorView q, const KvView& kv, int ch
 void top_chunks(const Workers& workers, TensorView scores, TensorView ids);
 void gather_chunks(const Workers& workers, const KvView& src, TensorView ids, int chunk,
                    const KvView& dst);
+void read_keys(const Workers& workers, const KvView& src, std::int64_t row, std::int64_t count,
+               const RopeView& rope, TensorView out);
+void expand_keys(const Workers& workers, const LowRankKeys& keys, TensorView ids, int chunk,
+                 std::int64_t first, const RopeView& rope, const KvView& dst);
 void copy_rows(const Workers& workers, const KvView& src, std::int64_t src_row, const KvView& dst,
                std::int64_t dst_row, std::int64_t count);
 void quantise_rows(const Workers& workers, const KvView& src, std::int64_t src_row,

@@ -251,6 +251,14 @@ class CudaBackend final : public Backend, public DeviceQueue {
   void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override {
     kernels::gather_chunks(src, ids, chunk, dst, stream());
   }
+  void do_read_keys(const KvView& src, std::int64_t row, std::int64_t count, const RopeView& rope,
+                    TensorView out) override {
+    kernels::read_keys(src, row, count, rope, out, stream());
+  }
+  void do_expand_keys(const LowRankKeys& keys, TensorView ids, int chunk, std::int64_t first,
+                      const RopeView& rope, const KvView& dst) override {
+    kernels::expand_keys(keys, ids, chunk, first, rope, dst, stream());
+  }
   void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
                     std::int64_t dst_row, std::int64_t count, Queue queue) override {
     kernels::copy_rows(src, src_row, dst, dst_row, count, stream_of(queue));

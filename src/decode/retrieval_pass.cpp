@@ -23,7 +23,8 @@ class TimedObserver final : public LayerObserver {
 };
 
 RetrievalCache::Options options_of(const SpeculationOptions& o) {
-  return {o.budget, o.chunk_size, o.selection, o.rebuild, o.dense_layers};
+  return {o.budget,       o.chunk_size, o.selection,     o.rebuild,
+          o.dense_layers, o.key_rank,   o.outlier_chunks};
 }
 
 // The retrieval cache of a lane, and what is made with it.
@@ -61,6 +62,12 @@ class RetrievalPass final : public PassCache {
       cache.commit(tokens);
     } else {
       if (s_.options.selection == Selection::kH2O && !replay(lane, 0, progress, stop)) return false;
+      const int selecting = s_.weights.config.layers - s_.options.dense_layers;
+      const auto go_on = [&](int done) {
+        if (progress) progress(s_.pass, tokens * done / selecting, tokens);
+        return !(stop && stop());
+      };
+      if (!cache.read_prompt(s_.model.rope(), go_on)) return false;
       cache.select_prompt(s_.context.last_queries(lane), s_.model.rope());
     }
     cache.mark();
@@ -120,6 +127,12 @@ void plan_retrieval(PlanSums& sums, Pass pass) {
                     o.chunk_size);
   sums.add_small_pass(pass, o.budget, RetrievalCache::max_append(o.rebuild, pending));
   sums.add_of_lanes(MemTag::kWorkspace, RowCount::bytes());  // of selections
+  if (o.key_rank > 0) {
+    const LowRankPrompt::Shape keys = RetrievalCache::low_rank_shape(
+        t.layers, shape.kv_heads, shape.head_dim, held, sums.in().dtype, options_of(o));
+    sums.add_of_lanes(MemTag::kKvRetrieval, keys.key_bytes());
+    sums.add_of_lanes(MemTag::kWorkspace, keys.workspace_bytes());
+  }
   if (o.selection == Selection::kH2O) {
     sums.add_of_lanes(MemTag::kWorkspace,
                       AttentionSums::bytes(selecting, shape.kv_heads, held / o.chunk_size));

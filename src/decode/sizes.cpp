@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/rounding.h"
+#include "model/low_rank_prompt.h"
 #include "model/quantised_cache.h"
 #include "triforce/plan.h"
 
@@ -282,6 +283,30 @@ void check_draft_weights(const SpeculationOptions& o, std::span<const Method> me
               to_string(o.draft_weights), method_names(&MethodSpec::drafts_by_target));
 }
 
+void check_key_rank(const SpeculationOptions& o, std::span<const Method> methods) {
+  if (o.outlier_chunks > 0 && o.key_rank == 0) {
+    throw_usage("--outlier-chunks {}: expected --key-rank beside it, found 0", o.outlier_chunks);
+  }
+  if (o.key_rank == 0) return;
+  if (!any_method(methods, &MethodSpec::selects)) {
+    throw_usage("--key-rank {}: expected a method with the retrieval cache ({})", o.key_rank,
+                method_names(&MethodSpec::selects));
+  }
+  if (o.key_rank % LowRankKeys::kRankStep != 0) {
+    throw_usage("--key-rank: expected a multiple of {}, found {}", LowRankKeys::kRankStep,
+                o.key_rank);
+  }
+  if (replays_prompt(o.selection)) {
+    throw_usage("--key-rank {}: expected --selection mean-key, attention or quest, found {}",
+                o.key_rank, to_string(o.selection));
+  }
+  const std::int64_t room = o.budget / o.chunk_size - 1 - LowRankPrompt::kLocalChunks;
+  if (o.outlier_chunks > 0 && o.outlier_chunks > room) {
+    throw_usage("--outlier-chunks: expected at most {} in a --budget of {}, found {}",
+                std::max<std::int64_t>(room, 0), o.budget, o.outlier_chunks);
+  }
+}
+
 }  // namespace
 
 bool suits(const SpeculationOptions& o, const MethodSpec& m) {
@@ -294,6 +319,7 @@ void check_options(const SpeculationOptions& o, std::span<const Method> methods)
   if (o.measure_recovery) check_recovery(methods);
   check_looked_up(o, methods);
   check_draft_weights(o, methods);
+  check_key_rank(o, methods);
   if (!any_method(methods, &MethodSpec::selects)) return;
   check_range("chunk-size", o.chunk_size, 1, kMaxChunk);
   if (o.selection == Selection::kH2O && o.budget < 2 * o.chunk_size) {
@@ -338,6 +364,10 @@ void check_target(const ModelConfig& target, const SpeculationOptions& o, const 
         "the last round, at most the {} positions of {}, found {}",
         needed - run.max_prompt - run.max_generated + 1, positions, target.name, needed);
   check_range("dense-layers", o.dense_layers, 0, target.layers - 1);
+  if (o.key_rank > target.kv_heads * target.head_dim) {
+    throw_usage("--key-rank: expected at most the {} dimensions of {} KV heads of {}, found {}",
+                target.kv_heads * target.head_dim, target.kv_heads, target.name, o.key_rank);
+  }
   if (any_method(run.methods, &MethodSpec::has_budget))
     check_range("budget", o.budget, 1, kMaxTokens);
 }

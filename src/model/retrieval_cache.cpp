@@ -6,6 +6,20 @@
 
 namespace triforce {
 
+LowRankPrompt::Shape RetrievalCache::low_rank_shape(int layers, int kv_heads, int head_dim,
+                                                    std::int64_t capacity, DType type,
+                                                    const Options& o) {
+  return {.first_layer = o.dense_layers,
+          .layers = layers,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .capacity = capacity,
+          .chunk_size = o.chunk_size,
+          .rank = LowRankPrompt::rank_of(o.key_rank, kv_heads, head_dim),
+          .outlier_chunks = o.outlier_chunks,
+          .type = type};
+}
+
 RetrievalCache::RetrievalCache(Backend& backend, FullCache& full, int layers, int heads,
                                int kv_heads, int head_dim, std::int64_t max_pending,
                                KvFormat format, const Options& o, LaneMemory* memory)
@@ -36,6 +50,12 @@ RetrievalCache::RetrievalCache(Backend& backend, FullCache& full, int layers, in
                      b_.place(), MemTag::kWorkspace);
   if (o.selection == Selection::kH2O) {
     sums_.emplace(b_, layers - o.dense_layers, kv_heads, full.capacity() / o.chunk_size);
+  }
+  if (o.key_rank > 0) {
+    TF_CHECK(!replays_prompt(o.selection), "keys of rank {}, selected by {}", o.key_rank,
+             to_string(o.selection));
+    low_rank_.emplace(b_,
+                      low_rank_shape(layers, kv_heads, head_dim, full.capacity(), format.type, o));
   }
   layout_ = marked_.layout = prefix(0);
   // Its own passes, and those of the full cache whose chunks it weighs.
@@ -93,6 +113,7 @@ void RetrievalCache::select(int l, TensorView q, const RowSource& rows,
   const TensorView scores = all.slice(1, 0, chunks);
   if (const auto rule = rule_of(by)) rows.score(q, options_.chunk_size, scores, *rule);
   const HeadRange heads = rows.heads();
+  if (low_rank_) low_rank_->favour(l, heads, all.rows(heads.first, heads.count));
   b_.top_chunks(scores.rows(heads.first, heads.count),
                 ids_of(l, after.selected_rows).rows(heads.first, heads.count));
 }
@@ -105,6 +126,11 @@ void RetrievalCache::select_by_query(int l, TensorView q, const RopeView& rope,
   }
   select(l, make_view(q.data, q.dtype, {q.shape[1], q.shape[2]}), rows, after, options_.selection);
   write(l, rows, after);
+}
+
+bool RetrievalCache::read_prompt(const RopeView& rope, const std::function<bool(int done)>& go_on) {
+  TF_CHECK(layout_.committed == 0, "a prompt over {} tokens", layout_.committed);
+  return !low_rank_ || low_rank_->read(full_, full_.committed(), rope, go_on);
 }
 
 void RetrievalCache::select_prompt(TensorView queries, const RopeView& rope) {
@@ -160,7 +186,11 @@ void RetrievalCache::write(int l, const RowSource& rows, const RetrievalLayout& 
     if (r.committed > 0) rows.copy(0, dst, 0, r.committed);
     return;
   }
-  if (r.selected_rows > 0) rows.gather(ids_of(l, r.selected_rows), options_.chunk_size, dst);
+  if (r.selected_rows > 0) {
+    const TensorView ids = ids_of(l, r.selected_rows);
+    rows.gather(ids, options_.chunk_size, dst);
+    if (low_rank_) low_rank_->expand(l, rows.heads(), ids, dst);
+  }
   write_recent(l, rows, r, r.first_recent);
 }
 
@@ -235,6 +265,7 @@ void RetrievalCache::reset() {
   marked_ = {prefix(0)};
   start_over(marked_);
   if (sums_) sums_->reset();
+  if (low_rank_) low_rank_->clear();
 }
 
 bool RetrievalCache::begin_pass(std::int64_t /*n*/, RowPath path) {

@@ -4,6 +4,7 @@
 
 #include "model/attention_sums.h"
 #include "model/full_cache.h"
+#include "model/low_rank_prompt.h"
 #include "model/rebuild_trigger.h"
 #include "model/retrieval_layout.h"
 #include "model/row_count.h"
@@ -27,18 +28,27 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
     RebuildPolicy rebuild;
     // The first layers read `full` itself: nothing is selected in them.
     int dense_layers = 0;
+    // Above 0: keys of selected chunks are those of a low-rank form, of no more than so many ranks
+    // (low_rank_prompt.h); so many chunks keep theirs. Only with selection by the last query.
+    int key_rank = 0, outlier_chunks = 0;
   };
   // `full` outlives this cache and has the same shape. heads: query heads of the model. `memory` as
   // for KvStorage.
   RetrievalCache(Backend& backend, FullCache& full, int layers, int heads, int kv_heads,
                  int head_dim, std::int64_t max_pending, KvFormat format, const Options& options,
                  LaneMemory* memory = nullptr);
+  // The low-rank form that a model's cache has; layers, heads and dimensions as below.
+  static LowRankPrompt::Shape low_rank_shape(int layers, int kv_heads, int head_dim,
+                                             std::int64_t capacity, DType type, const Options& o);
   // Returns the most rows of one pass.
   static std::int64_t max_append(const RebuildPolicy& policy, std::int64_t max_pending) {
     return policy.kind == RebuildPolicy::Kind::kToken ? 1 : max_pending;
   }
   using StoredCache::max_append;
 
+  // With a key rank, once `full` holds a whole prompt but its last token: takes its keys from it,
+  // as LowRankPrompt::read() does. Only after reset().
+  bool read_prompt(const RopeView& rope, const std::function<bool(int done)>& go_on);
   // `full` holds a whole prompt but its last token, all of it committed: selects among the whole
   // chunks by that token's rotated queries [L, H, d] (by mean key, or with kAttention by their
   // attention to the prefix; with kH2O by the attention in all passes that were observed since
@@ -128,6 +138,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   Tensor scores_;            // [Hkv * chunks of the full cache] f32
   Tensor attended_;          // [1, H d]: what select_prompt()'s attention gives, not used
   std::optional<AttentionSums> sums_;  // kH2O
+  std::optional<LowRankPrompt> low_rank_;
   RebuildTrigger trigger_;
   std::int64_t selections_ = 0;
   bool choosing_ = false;         // what the token of the pass in progress attends to

@@ -30,6 +30,14 @@ void RowSource::gather(TensorView ids, int chunk, const KvView& dst) const {
   for (const KvView& kv : places_) b_.gather_chunks(kv, part(ids, kv), chunk, part(dst, kv));
 }
 
+void RowSource::read_keys(std::int64_t from, const RopeView& rope, TensorView out) const {
+  for (const KvView& kv : places_) {
+    b_.read_keys(kv, from, out.shape[0], rope,
+                 out.slice(1, std::int64_t{kv.first_head} * kv.head_dim,
+                           std::int64_t{kv.kv_heads} * kv.head_dim));
+  }
+}
+
 void RowSource::copy(std::int64_t from, const KvView& dst, std::int64_t to,
                      std::int64_t count) const {
   for (const KvView& kv : places_) b_.copy_rows(kv, from, part(dst, kv), to, count);

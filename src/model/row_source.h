@@ -34,6 +34,8 @@ class RowSource {
               TensorView mass, int chunk) const;
   // Rows from the first on of dst = those of chunks ids[Hkv, n].
   void gather(TensorView ids, int chunk, const KvView& dst) const;
+  // out[count, Hkv d] = the keys of rows [from, ...), as Backend::read_keys() has them.
+  void read_keys(std::int64_t from, const RopeView& rope, TensorView out) const;
   // Rows [to, to + count) of dst = rows [from, ...).
   void copy(std::int64_t from, const KvView& dst, std::int64_t to, std::int64_t count) const;
   // Groups [begin, end) of dst.older = rows [begin kKvGroup, end kKvGroup).

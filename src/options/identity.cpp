@@ -118,8 +118,8 @@ std::string case_key_of(const CaseResult& c, const ResultContext& context,
     const Option* o = find_option(kRun, name);
     if (o == nullptr || !decides(o->role, spec) || left_out.contains(name)) continue;
     // Cases that are older than these options are as those that leave them out.
-    constexpr std::array<std::string_view, 4> kNewer = {"tree", "inner_tree", "rope_scaling",
-                                                        "draft_weights"};
+    constexpr std::array<std::string_view, 6> kNewer = {
+        "tree", "inner_tree", "rope_scaling", "draft_weights", "key_rank", "outlier_chunks"};
     if (std::ranges::find(kNewer, name) != kNewer.end() && is_default({name, value}, c)) continue;
     if (name == "tree" && c.tuning) {  // of auto the tree that was chosen; a chain is its gamma
       const auto& tree = c.tuning->chosen.tree;

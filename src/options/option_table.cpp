@@ -248,6 +248,18 @@ std::vector<Option> method_and_shape() {
         kShaped, Role::kDecidesSelected,
         choice(member(&S::selection),
                {{"pillar", Selection::kAttention}, {"vegas", Selection::kAttention}})),
+      o("key-rank", {}, "N", "",
+        fmt::format("rank of the form that the retrieval cache rebuilds keys of selected chunks "
+                    "from, a multiple of {}, as ShadowKV does. Of all KV heads of a layer the keys "
+                    "of the prompt before RoPE are a product of two matrices. With --tp each rank "
+                    "has its own. 0: keys are those of the full cache",
+                    LowRankKeys::kRankStep),
+        kShaped, Role::kDecidesSelected, integer(0, kMaxKeyRank, member(&S::key_rank))),
+      o("outlier-chunks", {}, "N", "chunks",
+        "of --key-rank: chunks of each KV head that are always selected and keep their keys. Their "
+        "keys differ most from their mean. The first chunk and the last four of the prompt do "
+        "anyway",
+        kShaped, Role::kDecidesSelected, integer(0, kMaxTokens, member(&S::outlier_chunks))),
   };
 }
 

@@ -479,6 +479,51 @@ void ReferenceBackend::do_gather_chunks(const KvView& src, TensorView ids, int c
   }
 }
 
+void ReferenceBackend::do_read_keys(const KvView& src, std::int64_t row, std::int64_t count,
+                                    const RopeView& rope, TensorView out) {
+  const std::int64_t d = src.head_dim, half = d / 2;
+  const bool turns = rope.cos.data != nullptr;
+  for (int h = 0; h < src.kv_heads; ++h) {
+    for (std::int64_t r = 0; r < count; ++r) {
+      const auto key = [&](std::int64_t j) {
+        return load(src.k, src.format.type, row_offset(src, h, row + r) + j);
+      };
+      for (std::int64_t j = 0; j < d; ++j) {
+        const double c = turns ? at(rope.cos, row + r, j % half) : 1,
+                     s = turns ? at(rope.sin, row + r, j % half) : 0;
+        const double turned =
+            j < half ? key(j) * c + key(j + half) * s : key(j) * c - key(j - half) * s;
+        set(out, r, h * d + j, turned / (c * c + s * s));  // tables may carry a factor
+      }
+    }
+  }
+}
+
+void ReferenceBackend::do_expand_keys(const LowRankKeys& keys, TensorView ids, int chunk,
+                                      std::int64_t first, const RopeView& rope, const KvView& dst) {
+  const TensorView& a = keys.coefficients;
+  const int d = dst.head_dim;
+  std::vector<double> key(static_cast<std::size_t>(d));
+  const auto get = [&](std::int64_t j) { return key[static_cast<std::size_t>(j)]; };
+  for (int h = 0; h < dst.kv_heads; ++h) {
+    const TensorView basis =
+        make_view(keys.basis.rows(h, 1).data, keys.basis.dtype, {a.shape[1], d});
+    for (std::int64_t row = first * chunk; row < ids.shape[1] * chunk; ++row) {
+      const std::int64_t id = ids.as<std::int32_t>()[h * ids.stride[0] + row / chunk];
+      if ((id + 1) * chunk > a.shape[0]) continue;
+      const std::int64_t token = id * chunk + row % chunk;
+      for (int j = 0; j < d; ++j) {
+        double sum = 0;
+        for (std::int64_t i = 0; i < a.shape[1]; ++i) sum += at(a, token, i) * at(basis, i, j);
+        key[static_cast<std::size_t>(j)] = sum;
+      }
+      for (std::int64_t j = 0; j < d; ++j) {
+        store(dst.k, dst.format.type, row_offset(dst, h, row) + j, rotated(rope, token, d, j, get));
+      }
+    }
+  }
+}
+
 void ReferenceBackend::do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
                                     std::int64_t dst_row, std::int64_t count, Queue /*queue*/) {
   const auto bytes = static_cast<std::size_t>(src.format.bytes(count * src.head_dim));

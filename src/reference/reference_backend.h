@@ -47,6 +47,10 @@ class ReferenceBackend : public HostBackend {
                        TensorView scores, ChunkRule rule) override;
   void do_top_chunks(TensorView scores, TensorView ids) override;
   void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override;
+  void do_read_keys(const KvView& src, std::int64_t row, std::int64_t count, const RopeView& rope,
+                    TensorView out) override;
+  void do_expand_keys(const LowRankKeys& keys, TensorView ids, int chunk, std::int64_t first,
+                      const RopeView& rope, const KvView& dst) override;
   void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
                     std::int64_t dst_row, std::int64_t count, Queue queue) override;
   void do_quantise_rows(const KvView& src, std::int64_t src_row, const KvView& dst,

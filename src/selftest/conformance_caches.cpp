@@ -195,6 +195,117 @@ void check_gathers(Backend& b, DType dtype, const Emit& emit) {
   emit(worst.check());
 }
 
+struct Expanded {
+  int kv_heads, d, chunk;
+  std::int64_t rank, tokens, taken, first;
+};
+
+// A key is within the roundings of its sum, of its rotation and of its type; values and other rows
+// stay.
+void check_expanded(Backend& b, DType dtype, const Emit& emit) {
+  constexpr Expanded kExpanded[] = {{2, 64, 8, 48, 77, 6, 2},   {1, 128, 8, 160, 70, 7, 0},
+                                    {3, 48, 3, 16, 60, 9, 1},   {2, 32, 1, 32, 91, 40, 3},
+                                    {1, 64, 80, 64, 255, 3, 1}, {2, 128, 12, 16, 203, 5, 4},
+                                    {1, 256, 8, 272, 40, 5, 0}};
+  Worst exact(label("expand_keys, other rows", dtype)), worst(label("expand_keys", dtype));
+  for (const Expanded& e : kExpanded) {
+    if (!has_head_dim(b, e.d)) continue;
+    KnownCache cache(b, dtype, e.kv_heads, e.d, e.taken * e.chunk + 13);
+    cache.fill(8);
+    const RopeTable rope = rope_of(b, e.d);
+    const Floats cos = floats_of(b, rope.view().cos), sin = floats_of(b, rope.view().sin);
+    const Floats a = rounded(b, dtype, normal_values(e.tokens * e.rank, 9)),
+                 basis = rounded(b, dtype, normal_values(e.kv_heads * e.rank * e.d, 10, 0.3F));
+    const Tensor a_held = tensor_of(b, dtype, {e.tokens, e.rank}, a),
+                 basis_held = tensor_of(b, dtype, {e.kv_heads, e.rank, e.d}, basis);
+    // Every chunk, of which the last ones reach beyond the tokens.
+    const std::int64_t chunks = e.tokens / e.chunk + 2;
+    std::vector<std::int32_t> ids;
+    for (std::int64_t i = 0; i < e.kv_heads * e.taken; ++i) {
+      ids.push_back(static_cast<std::int32_t>((5 * i + i / e.taken + 1) % chunks));
+    }
+    const Tensor list = ints_of(b, ids);
+    b.expand_keys({a_held.view(), basis_held.view()},
+                  make_view(list.view().data, DType::kI32, {e.kv_heads, e.taken}), e.chunk, e.first,
+                  rope.view(), cache.view());
+    const Floats got = cache.read().k;
+    for (int h = 0; h < e.kv_heads; ++h) {
+      for (std::int64_t row = e.first * e.chunk; row < e.taken * e.chunk; ++row) {
+        const std::int64_t id = ids[static_cast<std::size_t>(h * e.taken + row / e.chunk)];
+        if ((id + 1) * e.chunk > e.tokens) continue;
+        const std::int64_t token = id * e.chunk + row % e.chunk, half = e.d / 2;
+        const auto sum_of = [&](std::int64_t j) {
+          double sum = 0, size = 0;
+          for (std::int64_t i = 0; i < e.rank; ++i) {
+            const double product =
+                static_cast<double>(a[static_cast<std::size_t>(token * e.rank + i)]) *
+                static_cast<double>(basis[static_cast<std::size_t>((h * e.rank + i) * e.d + j)]);
+            sum += product;
+            size += std::abs(product);
+          }
+          return std::pair(sum, size);
+        };
+        for (std::int64_t j = 0; j < e.d; ++j) {
+          const auto angle = static_cast<std::size_t>(token * half + j % half);
+          const auto [own, own_size] = sum_of(j);
+          const auto [other, other_size] = sum_of(j < half ? j + half : j - half);
+          const double c = static_cast<double>(cos[angle]), s = static_cast<double>(sin[angle]);
+          const double want = own * c + (j < half ? -other : other) * s,
+                       size = own_size * std::abs(c) + other_size * std::abs(s);
+          float& key = cache.model.k[cache.at(h, row, j)];
+          key = got[cache.at(h, row, j)];
+          worst.see(static_cast<double>(key), want,
+                    2 * (static_cast<double>(e.rank) + 3) * kEps * size +
+                        rounding_of(dtype) * (std::abs(want) + kEps * size) + underflow_of(dtype));
+        }
+      }
+    }
+    cache.compare(exact);
+  }
+  emit(exact.check());
+  emit(worst.check());
+}
+
+// Turned back a key is within the roundings of its rotation. Tables may carry a factor.
+void check_read(Backend& b, DType dtype, const Emit& emit) {
+  constexpr int kHeads = 3;
+  constexpr std::int64_t kRow = 21, kCount = 90, kRows = 128;
+  Worst worst(label("read_keys", dtype));
+  for (const int d : small_head_dims(b)) {
+    KnownCache cache(b, dtype, kHeads, d, kRows);
+    cache.fill(11);
+    const std::int64_t width = kHeads * d, half = d / 2;
+    Floats cos(static_cast<std::size_t>(kRows * half)), sin(cos.size());
+    for (std::size_t i = 0; i < cos.size(); ++i) {
+      cos[i] = 1.25F * std::cos(static_cast<float>(i));
+      sin[i] = 1.25F * std::sin(static_cast<float>(i));
+    }
+    const Tensor cos_held = tensor_of(b, DType::kF32, {kRows, half}, cos),
+                 sin_held = tensor_of(b, DType::kF32, {kRows, half}, sin);
+    for (const bool turns : {true, false}) {
+      const Strided out(b, DType::kF32, kCount, width);
+      b.read_keys(cache.view(), kRow, kCount,
+                  turns ? RopeView{cos_held.view(), sin_held.view()} : RopeView{}, out.view());
+      worst.see_intact(out);
+      const Floats got = out.values();
+      for (std::int64_t i = 0; i < kCount * width; ++i) {
+        const std::int64_t row = kRow + i / width, head = i % width / d, j = i % d;
+        const auto key = [&](std::int64_t of) {
+          return static_cast<double>(cache.model.k[cache.at(head, row, of)]);
+        };
+        const auto angle = static_cast<std::size_t>(row * half + j % half);
+        const double c = turns ? static_cast<double>(cos[angle]) : 1,
+                     s = turns ? static_cast<double>(sin[angle]) : 0, size = c * c + s * s;
+        const double own = key(j) * c / size,
+                     other = (j < half ? key(j + half) : -key(j - half)) * s / size;
+        worst.see(static_cast<double>(got[static_cast<std::size_t>(i)]), own + other,
+                  6 * kEps * (std::abs(own) + std::abs(other)) + 1e-30);
+      }
+    }
+  }
+  emit(worst.check());
+}
+
 struct Scored {
   int heads, kv_heads, d, chunk;
   std::int64_t chunks;
@@ -294,6 +405,8 @@ void check_cache_ops(Backend& tested, const Emit& emit) {
     check_appends(tested, dtype, emit);
     check_moves(tested, dtype, emit);
     check_gathers(tested, dtype, emit);
+    check_read(tested, dtype, emit);
+    check_expanded(tested, dtype, emit);
     for (const ChunkRule rule : {ChunkRule::kMeanKey, ChunkRule::kKeyBounds}) {
       check_scores(tested, dtype, rule, emit);
     }

@@ -30,6 +30,7 @@ TEST(SessionKey, IsTheSameForWhatTheContextDoesNotDependOn) {
       {"draft-cache", "window"},
       {"rebuild", "every:64"},
       {"selection", "attention"},
+      {"key-rank", "32"},
       {"temp", "0"},
       {"top-p", "0.5"},
       {"top-k", "7"},

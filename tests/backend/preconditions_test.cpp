@@ -440,6 +440,93 @@ TEST_P(Preconditions, Chunks) {
   }
 }
 
+TEST_P(Preconditions, ReadKeys) {
+  op_ = "read_keys";
+  const KvView kv = cache();
+  const std::int64_t width = std::int64_t{kKvHeads} * kv.head_dim;
+  const RopeView tables = rope();
+  const TensorView out = tensor(DType::kF32, {3, width});
+  b_->read_keys(kv, 2, 3, tables, out);
+  b_->read_keys(kv, 2, 3, RopeView{}, out);
+  cache_refused("source", kv, [&](auto& v) { b_->read_keys(v, 2, 3, tables, out); });
+  KvView unrotated = kv;
+  unrotated.format.rotate_on_read = true;
+  refused("unrotated keys", [&] { b_->read_keys(unrotated, 2, 3, tables, out); });
+  refused("rows before the first", [&] { b_->read_keys(kv, -1, 3, tables, out); });
+  refused("more rows than the capacity",
+          [&] { b_->read_keys(kv, kv.capacity - 2, 3, tables, out); });
+  refused("integers", [&] { b_->read_keys(kv, 2, 3, tables, tensor(DType::kI32, {3, width})); });
+  refused("rows of more heads", [&] {
+    b_->read_keys(kv, 2, 3, tables, tensor(DType::kF32, {3, width + 1}));
+  });
+  refused("no rows", [&] { b_->read_keys(kv, 2, 0, tables, out); });
+}
+
+TEST_P(Preconditions, ExpandKeys) {
+  op_ = "expand_keys";
+  constexpr std::int64_t kTokens = 40, kRank = 32;
+  const KvView to = cache();
+  const LowRankKeys keys{tensor(act_, {kTokens, kRank}), tensor(act_, {kKvHeads, kRank, kDim})};
+  const RopeView tables = rope();
+  const TensorView ids = tensor(DType::kI32, {kKvHeads, 3});
+  const auto expand = [&](const LowRankKeys& of, const RopeView& by, const KvView& into) {
+    b_->expand_keys(of, ids, kChunk, 1, by, into);
+  };
+  expand(keys, tables, to);
+  b_->expand_keys(keys, ids, kChunk, 3, tables, to);  // none
+  const auto multiply = [&](const TensorView& a, const TensorView& basis) {
+    expand({a, basis}, tables, to);
+  };
+  const auto by_coefficients = [&](auto& v) { multiply(v, keys.basis); };
+  const auto by_basis = [&](auto& v) { multiply(keys.coefficients, v); };
+  tensor_refused("coefficients", keys.coefficients, by_coefficients, Rows::kFree, Gaps::kRefused);
+  foreign_refused("coefficients", keys.coefficients, by_coefficients);
+  tensor_refused("basis", keys.basis, by_basis, Rows::kBound, Gaps::kRefused);
+  foreign_refused("basis", keys.basis, by_basis);
+  refused("a rank of 24", [&] {
+    multiply(tensor(act_, {kTokens, 24}), tensor(act_, {kKvHeads, 24, kDim}));
+  });
+  tensor_refused(
+      "cos", tables.cos,
+      [&](auto& v) {
+        expand(keys, {v, tables.sin}, to);
+      },
+      Rows::kBound, Gaps::kRefused);
+  tensor_refused(
+      "sin", tables.sin,
+      [&](auto& v) {
+        expand(keys, {tables.cos, v}, to);
+      },
+      Rows::kBound, Gaps::kRefused);
+  refused("tables that are too short", [&] {
+    const TensorView few = tensor(DType::kF32, {kTokens - 1, kDim / 2});
+    expand(keys, {few, few}, to);
+  });
+  cache_refused("destination", to, [&](auto& v) { expand(keys, tables, v); });
+  for (const bool far : {true, false}) {
+    KvView other = to;
+    (far ? other.on_host : other.format.rotate_on_read) = true;
+    refused(far ? "rows on the host" : "keys that are rotated when read",
+            [&] { expand(keys, tables, other); });
+  }
+  const auto choose = [&](const TensorView& of, int chunk, std::int64_t first) {
+    b_->expand_keys(keys, of, chunk, first, tables, to);
+  };
+  for (const Spoilt& s : spoilt(ids)) {
+    if (std::string(s.how) == "a column more") continue;
+    refused(fmt::format("ids: {}", s.how), [&] { choose(s.view, kChunk, 0); });
+  }
+  refused("chunks of no rows", [&] { choose(ids, 0, 0); });
+  refused("a chunk below", [&] { choose(ids, kChunk, -1); });
+  refused("more rows than the capacity", [&] { choose(ids, 22, 0); });
+  if (!on_host()) return;
+  TensorView wrong = ints({0, 1, 2, 0, -1, 1});
+  wrong.rank = 2;
+  wrong.shape = {kKvHeads, 3, 0, 0};
+  wrong.stride = {3, 1, 0, 0};
+  refused("chunk -1", [&] { choose(wrong, kChunk, 0); });
+}
+
 TEST_P(Preconditions, CopyRows) {
   op_ = "copy_rows";
   const KvView kv = cache(), to = cache();

@@ -318,6 +318,18 @@ const std::vector<Call>& attentions() {
          copy_rows(from, 3, to, 1, 29, nullptr);
          copy_rows(to, 3, m.cache(2, 64, 64, 64), 6, 20, nullptr);
          copy_rows(host, 3, from, 6, 20, nullptr);
+         for (const KvView& keys : {from, host}) {
+           read_keys(keys, 3, 20, m.rope(32, 64), m.f32({20, 128}), nullptr);
+         }
+       }},
+      {"keys from their low-rank form",
+       [](Memory& m) {
+         for (const int d : {64, 128}) {
+           const TensorView ids = m.ints(std::vector<std::int32_t>(60, 7));
+           expand_keys({m.half({90, 80}), m.half({2, 80, d})},
+                       make_view(ids.data, DType::kI32, {2, 30}), 7, 3, m.rope(90, d),
+                       m.cache(2, d, 224, 0), nullptr);
+         }
        }},
       {"the best of many chunks",
        [](Memory& m) {

@@ -1,4 +1,5 @@
-// What passes launch: blocks of the size that the checks of the machine code take them to have.
+// What passes and a rebuild launch: blocks of the size that the checks of the machine code take
+// them to have.
 #include <gtest/gtest.h>
 #include <tf_emulator.h>
 
@@ -70,6 +71,24 @@ void run_quantised(DType type) {
   }
 }
 
+// The keys of one chunk from their low-rank form.
+void run_expansion(DType type, int head_dim) {
+  const std::unique_ptr<Backend> b = make_cuda_backend({.dtype = type});
+  constexpr std::int64_t kRank = LowRankKeys::kRankStep, kTokens = 16;
+  const auto tensor = [&](DType of, std::initializer_list<std::int64_t> shape) {
+    Tensor zeros(b->allocator(), of, shape, Place::kDevice, MemTag::kActivations);
+    b->clear(zeros.view());
+    return zeros;
+  };
+  const Tensor coefficients = tensor(type, {kTokens, kRank}),
+               basis = tensor(type, {1, kRank, head_dim}), ids = tensor(DType::kI32, {1, 1}),
+               angles = tensor(DType::kF32, {kTokens, head_dim / 2});
+  const KvStorage keys(*b, 1, 1, head_dim, kTokens, type, MemTag::kKvFull);
+  b->expand_keys({coefficients.view(), basis.view()}, ids.view(), kTokens, 0,
+                 {angles.view(), angles.view()}, keys.layer(0));
+  b->synchronize();
+}
+
 // "void triforce::kernels::(anonymous namespace)::f<int>(char)" -> "f<int>", without which of
 // the 16-bit types it is for.
 std::string short_name(const std::string& name) {
@@ -83,12 +102,14 @@ std::string short_name(const std::string& name) {
 // have none of these.
 const bool kHasSm90a = tf_emulator::limits().architecture == 90;
 
-// What passes of a model launched, as launches.json has it.
+// What was launched by passes of a model, and what else is checked, as launches.json has it.
 std::string launches_of() {
   tf_emulator::reset();
   for (const DType type : {DType::kF16, DType::kBF16}) {
-    for (const int head_dim : {64, 128})
+    for (const int head_dim : {64, 128}) {
       run_passes(type, 2, head_dim, {1, 7, 9, 17, 25, 33, 65, 81, kMaxPass});
+      run_expansion(type, head_dim);
+    }
     run_quantised(type);
   }
   if (kHasSm90a) {
@@ -97,7 +118,7 @@ std::string launches_of() {
     tf_emulator::set_limits(limits);
     run_passes(DType::kF16, 2, 128, {});
   }
-  const std::regex checked("(split|wide_split|prefill|prefill_wgmma|linear)_kernel.*");
+  const std::regex checked("(split|wide_split|prefill|prefill_wgmma|linear|expand_keys)_kernel.*");
   std::vector<std::string> lines;  // the same of both types
   for (const tf_emulator::LaunchedKernel& k : tf_emulator::launched_kernels()) {
     const std::string name = short_name(k.name);

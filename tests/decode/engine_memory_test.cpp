@@ -77,6 +77,7 @@ TEST_F(EngineMemory, LedgerEqualsThePlan) {
     in.options.dense_layers = selection == Selection::kMeanKey ? 1 : 0;
     if (lanes == 3) in.options.draft_weights = Quantisation::kInt4;
     if (lanes == 2) in.options.draft_weights = Quantisation::kInt8;
+    if (selection != Selection::kH2O) in.options.key_rank = 16;
     in.run = {300, 40, all_methods(), {}, lanes};
     if (selection == Selection::kAttention) {
       in.run.max_prompt = 700;  // one pass, in the memory of the retrieval cache
@@ -125,6 +126,8 @@ TEST_F(EngineMemory, MemoryEndsWithContextAndMethods) {
     if (round % 5 == 0 && in.options.selection != Selection::kH2O) {
       in.options.rebuild.kind = RebuildPolicy::Kind::kToken;
       in.run.methods = {Method::kRetrieval};
+      in.options.key_rank = 32;
+      in.options.outlier_chunks = 3;
     }
     const MemoryPlan plan = plan_memory(in);
     a.reset_peaks();

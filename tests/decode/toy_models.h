@@ -142,6 +142,12 @@ inline std::vector<Variant> variants() {
     o.selection = Selection::kQuest;
     o.rebuild = {RebuildPolicy::Kind::kEvery, 20, 0};
   });
+  add("keys of rank 16, two outlier chunks, dense layer", [](auto& o) {
+    o.key_rank = 16;
+    o.outlier_chunks = 2;
+    o.dense_layers = 1;
+    o.rebuild = {RebuildPolicy::Kind::kEvery, 20, 0};
+  });
   add("int4 weights of drafts, attention selection, dense layer, a tree", [](auto& o) {
     o.draft_weights = Quantisation::kInt4;
     o.draft_kv = KvBits::kInt8;

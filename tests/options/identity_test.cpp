@@ -148,6 +148,8 @@ TEST(CaseId, DependsOnTheOptionsOfItsMethod) {
       {{"--selection", "snapkv"}, "triforce retrieval"},
       {{"--selection", "quest"}, "triforce retrieval"},
       {{"--rebuild", "token"}, "triforce retrieval"},
+      {{"--key-rank", "32"}, "triforce retrieval"},
+      {{"--key-rank", "32", "--outlier-chunks", "4"}, "triforce retrieval"},
       {{"--draft-cache-budget", "512"}, "triforce draft"},
       {{"--draft-cache", "window"}, "triforce draft"},
       {{"--lookup", "ngram:3"}, "lookup"},

@@ -134,6 +134,8 @@ TEST(Options, BothSidesOfEveryLimit) {
       {"run", "budget", "8", "16", "16777216", "16777217"},
       {"run", "chunk-size", "0", "1", "2048", "4097"},  // 2048: the built-in pair's budget
       {"run", "dense-layers", "-1", "0", "511", "512"},
+      {"run", "key-rank", "-1", "0", "16", "65537"},
+      {"run", "outlier-chunks", "-1", "0", "0", "16777217"},
       {"run", "draft-cache-budget", "0", "1", "16777216", "16777217"},
       {"run", "temp", "9e-31", "1e-30", "100", "100.1"},
       {"run", "temp", "-1e-30", "0", "1", "1e400"},

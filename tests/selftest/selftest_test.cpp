@@ -76,6 +76,8 @@ class Broken final : public ForwardingBackend {
     kGroupValue,
     kTop,
     kGather,
+    kExpanded,
+    kKeysRead,
     kCopyRows,
     kRope,
     kEmbed,
@@ -195,6 +197,17 @@ class Broken final : public ForwardingBackend {
     ForwardingBackend::do_gather_chunks(src, ids, chunk, dst);
     if (fault_ == Fault::kGather) std::swap(ids.as<std::int32_t>()[1], ids.as<std::int32_t>()[2]);
   }
+  void do_read_keys(const KvView& src, std::int64_t row, std::int64_t count, const RopeView& rope,
+                    TensorView out) override {
+    const RopeView turned_on{rope.sin, rope.cos};
+    ForwardingBackend::do_read_keys(src, row, count, fault_ == Fault::kKeysRead ? turned_on : rope,
+                                    out);
+  }
+  void do_expand_keys(const LowRankKeys& keys, TensorView ids, int chunk, std::int64_t first,
+                      const RopeView& rope, const KvView& dst) override {
+    if (fault_ == Fault::kExpanded) ++first;
+    ForwardingBackend::do_expand_keys(keys, ids, chunk, first, rope, dst);
+  }
   void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
                     std::int64_t dst_row, std::int64_t count, Queue queue) override {
     if (fault_ == Fault::kCopyRows) --count;
@@ -237,6 +250,8 @@ TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
         {Fault::kGroupValue, "operations: attention, f32 rows in groups of int4"},
         {Fault::kTop, "operations: top_chunks"},
         {Fault::kGather, "operations: gather_chunks, f32"},
+        {Fault::kKeysRead, "operations: read_keys, bf16 rows"},
+        {Fault::kExpanded, "operations: expand_keys, f16 rows"},
         {Fault::kCopyRows, "operations: copy_rows, f32"},
         {Fault::kRope, "operations: rope_append"},
         {Fault::kEmbed, "operations: embed"},

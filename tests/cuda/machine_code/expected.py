@@ -20,6 +20,8 @@ REQUIRED = {
                              "SYNCS.PHASECHK.TRANS64.TRYWAIT", "USETMAXREG.TRY_ALLOC",
                              "USETMAXREG.DEALLOC"),
     "key_mass_kernel": ("LDSM.16.M88.4", "HMMA.16816.F32"),
+    "expand_keys_kernel": ("LDGSTS.E.BYPASS.128", "LDSM.16.M88.4", "LDSM.16.MT88.4",
+                           "HMMA.16816.F32"),
     "linear_kernel": ("LDG.E.NA.128.CONSTANT", "HMMA.16816.F32"),
     "read_kernel": ("LDG.E.128",),
 }
@@ -148,6 +150,7 @@ BLOCKS = (
     (r"(wide_)?split_kernel<T, 64, .*", {}, 2),
     (r"prefill_kernel<T, 128, .*", {"sm_80": 2, "sm_90": 2}, 1),
     (r"prefill_kernel<T, 64, .*", {}, 2),
+    (r"expand_keys_kernel<.*", {"sm_80": 2, "sm_90": 2, "sm_100": 2}, 1),
     (r"linear_kernel<.*, (8|1\d)>", {}, 1),  # whose registers are full of sums
     (r"linear_kernel<.*", {}, 2),
 )

@@ -1,0 +1,96 @@
+// Keys from their low-rank form, of sums that f32 holds: every bit is that of the definition.
+#include <cmath>
+#include <vector>
+
+#include "cuda/kv_test_support.h"
+#include "kernels/kernels.h"
+
+namespace triforce::kernels {
+namespace {
+
+using namespace cuda;
+
+struct Expanded {
+  int d, chunk;
+  std::int64_t rank, tokens, taken, first;
+};
+
+class LowRankKeysTest : public ::testing::TestWithParam<DType> {
+ protected:
+  static constexpr int kKvHeads = 2;
+  void expect_keys(const Expanded& e);
+  CudaAllocator a_{0};
+};
+
+// All chunks, one before them and two that reach beyond the tokens, each fifth of these; after
+// those of a head comes one that is not its own.
+std::vector<std::int32_t> ids_of(const Expanded& e, std::int64_t rows) {
+  const std::int64_t chunks = e.tokens / e.chunk + 3;
+  std::vector<std::int32_t> ids;
+  for (std::int64_t i = 0; i < rows * (e.taken + 1); ++i) {
+    ids.push_back(static_cast<std::int32_t>(5 * i % chunks - 1));
+  }
+  return ids;
+}
+
+void LowRankKeysTest::expect_keys(const Expanded& e) {
+  const DType type = GetParam();
+  const std::int64_t half = e.d / 2, capacity = (e.taken * e.chunk + 31) / 16 * 16;
+  TestCache cache(a_, type, kKvHeads, e.d, capacity, 0, 3);
+  TestRope rope(a_, e.tokens, e.d, 5);
+  const std::vector<float> a = eighths(count(e.tokens, e.rank), 6),
+                           basis = eighths(count(kKvHeads * e.rank, e.d), 7);
+  const OnDevice<std::uint16_t> da(a_, to_halves(a, type)), db(a_, to_halves(basis, type));
+  const std::vector<std::int32_t> ids = ids_of(e, kKvHeads);
+  const OnDevice<std::int32_t> dids(a_, ids);
+  TensorView list = make_view(dids.data(), DType::kI32, {kKvHeads, e.taken + 1});
+  --list.shape[1];
+  expand_keys({make_view(da.data(), type, {e.tokens, e.rank}),
+               make_view(db.data(), type, {kKvHeads, e.rank, e.d})},
+              list, e.chunk, e.first, rope.device(), cache.device(), nullptr);
+
+  std::vector<std::uint16_t> want = cache.k;
+  for (std::int64_t h = 0; h < kKvHeads; ++h) {
+    for (std::int64_t row = e.first * e.chunk; row < e.taken * e.chunk; ++row) {
+      const std::int64_t id = ids[count(h, e.taken + 1) + count(row / e.chunk, 1)];
+      const std::int64_t token = id * e.chunk + row % e.chunk;
+      if (id < 0 || (id + 1) * e.chunk > e.tokens) continue;
+      const auto sum = [&](std::int64_t j) {
+        float all = 0;
+        for (std::int64_t i = 0; i < e.rank; ++i) {
+          all += a[count(token, e.rank) + count(i, 1)] *
+                 basis[count(h * e.rank + i, e.d) + count(j, 1)];
+        }
+        return all;
+      };
+      std::uint16_t* const key = &want[count(h * capacity + row, e.d)];
+      for (std::int64_t j = 0; j < half; ++j) {
+        const float low = sum(j), high = sum(j + half);
+        const float c = rope.cos[count(token, half) + count(j, 1)],
+                    s = rope.sin[count(token, half) + count(j, 1)];
+        key[j] = to_half(std::fmaf(-high, s, low * c), type);
+        key[j + half] = to_half(std::fmaf(low, s, high * c), type);
+      }
+    }
+  }
+  EXPECT_EQ(cache.device_k() == want, true);
+  EXPECT_EQ(cache.device_v() == cache.v, true);
+}
+
+TEST_P(LowRankKeysTest, AreSumsOfProductsRotatedByTheirTokens) {
+  constexpr Expanded kExpanded[] = {{64, 8, 16, 77, 9, 0},
+                                    {128, 8, 80, 203, 19, 3},
+                                    {64, 3, 160, 90, 60, 1},
+                                    {128, 1, 48, 150, 140, 5},
+                                    {128, 80, 64, 255, 4, 1}};
+  for (const Expanded& e : kExpanded) {
+    SCOPED_TRACE(::testing::Message()
+                 << e.d << " dimensions, rank " << e.rank << ", chunks of " << e.chunk);
+    expect_keys(e);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, LowRankKeysTest, ::testing::Values(DType::kF16, DType::kBF16));
+
+}  // namespace
+}  // namespace triforce::kernels
