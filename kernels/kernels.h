@@ -151,7 +151,7 @@ void keep_rows(std::span<const KvView> caches, std::int64_t first,
 void read_keys(const KvView& src, std::int64_t row, std::int64_t count, const RopeView& rope,
                const TensorView& out, cudaStream_t stream);
 void gather_chunks(const KvView& src, const TensorView& ids, int chunk, const KvView& dst,
-                   cudaStream_t stream);
+                   const ExpandedKeys& expanded, cudaStream_t stream);
 // A block takes 128 rows of a head (low_rank_keys.cu).
 void expand_keys(const LowRankKeys& keys, const TensorView& ids, int chunk, std::int64_t first,
                  const RopeView& rope, const KvView& dst, cudaStream_t stream);

@@ -113,10 +113,11 @@ __global__ void __launch_bounds__(kThreads) keep_rows_kernel(KvView kv, KeptRows
 // A block moves one chunk of one head.
 __global__ void __launch_bounds__(kThreads)
     gather_kernel(KvView src, const std::int32_t* ids, std::int64_t ids_stride, int chunk,
-                  KvView dst) {
+                  KvView dst, ExpandedKeys expanded) {
   const int head = static_cast<int>(blockIdx.y), d = src.head_dim, parts = d / kPartElements;
   const std::int64_t id = ids[head * ids_stride + blockIdx.x];
   if (id < 0 || (id + 1) * chunk > src.capacity) return;
+  if (blockIdx.z == 0 && expanded.contains(blockIdx.x, id, chunk)) return;
   if (src.on_host || dst.on_host) {
     reorder_rows(src, id * chunk, dst, std::int64_t{blockIdx.x} * chunk, chunk, threadIdx.x,
                  kThreads);
@@ -202,9 +203,9 @@ void keep_rows(std::span<const KvView> caches, std::int64_t first,
 }
 
 void gather_chunks(const KvView& src, const TensorView& ids, int chunk, const KvView& dst,
-                   cudaStream_t stream) {
+                   const ExpandedKeys& expanded, cudaStream_t stream) {
   launch(gather_kernel, dims(ids.shape[1], src.kv_heads, 2), dims(kThreads), 0, stream, src,
-         static_cast<const std::int32_t*>(ids.data), ids.stride[0], chunk, dst);
+         static_cast<const std::int32_t*>(ids.data), ids.stride[0], chunk, dst, expanded);
 }
 
 }  // namespace triforce::kernels

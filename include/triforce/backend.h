@@ -166,6 +166,16 @@ struct LowRankKeys {
   TensorView basis;         // [Hkv, rank, head_dim] of the same
 };
 
+// Keys that expand_keys() writes: those of the chunks from number `first` on of the chosen ones,
+// where all of a chunk is within the first `tokens` tokens. None by default.
+struct ExpandedKeys {
+  std::int64_t first = 0, tokens = 0;
+  // Whether those of the j-th chunk are, which has this id.
+  constexpr bool contains(std::int64_t j, std::int64_t id, std::int64_t chunk) const {
+    return j >= first && (id + 1) * chunk <= tokens;
+  }
+};
+
 // These turn logits into the distribution that a token is drawn from. Temperature comes first, then
 // top-k, then top-p, and the rest is renormalised.
 struct SamplingParams {
@@ -492,9 +502,10 @@ class Backend {
   // ids[Hkv, n] i32: chunk 0, then the n - 1 best of 1..n_chunks-1 by falling score, lower id first
   // among equals. n <= n_chunks = scores.shape[1].
   void top_chunks(TensorView scores, TensorView ids);
-  // Rows [j chunk, (j + 1) chunk) of dst = rows of chunk ids[h, j] of src, per kv head; dst is
-  // another cache than src.
-  void gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst);
+  // Rows [j chunk, (j + 1) chunk) of dst = rows of chunk ids[h, j] of src, per kv head, but for
+  // keys that are expanded; dst is another cache than src.
+  void gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst,
+                     const ExpandedKeys& expanded = {});
   // out[count, Hkv d] f32 = keys of rows [row, row + count) of src before RoPE: what rope_append()
   // made of them at positions which are the numbers of their rows is undone. Of an empty `rope`: as
   // they lie. src may be on_host; rotate_on_read is false.
@@ -584,8 +595,8 @@ class Backend {
   virtual void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                                TensorView scores, ChunkRule rule) = 0;
   virtual void do_top_chunks(TensorView scores, TensorView ids) = 0;
-  virtual void do_gather_chunks(const KvView& src, TensorView ids, int chunk,
-                                const KvView& dst) = 0;
+  virtual void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst,
+                                const ExpandedKeys& expanded) = 0;
   virtual void do_read_keys(const KvView& src, std::int64_t row, std::int64_t count,
                             const RopeView& rope, TensorView out) = 0;
   virtual void do_expand_keys(const LowRankKeys& keys, TensorView ids, int chunk,

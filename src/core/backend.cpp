@@ -472,7 +472,8 @@ void Backend::top_chunks(TensorView scores, TensorView ids) {
   do_top_chunks(scores, ids);
 }
 
-void Backend::gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) {
+void Backend::gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst,
+                            const ExpandedKeys& expanded) {
   expect_kv("gather_chunks: source", src, traits_);
   expect_kv("gather_chunks: destination", dst, traits_);
   expect_same_rows("gather_chunks", src, dst);
@@ -481,7 +482,9 @@ void Backend::gather_chunks(const KvView& src, TensorView ids, int chunk, const 
   TF_CHECK(chunk > 0 && ids.shape[1] <= dst.capacity / chunk,
            "gather_chunks: {} chunks of {} rows into {}", ids.shape[1], chunk, dst.capacity);
   if (place() == Place::kHost) expect_ids("gather_chunks: chunk", ids, src.capacity / chunk);
-  do_gather_chunks(src, ids, chunk, dst);
+  TF_CHECK(expanded.first >= 0 && expanded.tokens >= 0, "gather_chunks: chunks from {}, {} tokens",
+           expanded.first, expanded.tokens);
+  do_gather_chunks(src, ids, chunk, dst, expanded);
 }
 
 void Backend::read_keys(const KvView& src, std::int64_t row, std::int64_t count,

@@ -95,8 +95,9 @@ class ForwardingBackend : public Backend {
     to_.score_chunks(q, kv, chunk, n_chunks, scores, rule);
   }
   void do_top_chunks(TensorView scores, TensorView ids) override { to_.top_chunks(scores, ids); }
-  void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override {
-    to_.gather_chunks(src, ids, chunk, dst);
+  void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst,
+                        const ExpandedKeys& expanded) override {
+    to_.gather_chunks(src, ids, chunk, dst, expanded);
   }
   void do_read_keys(const KvView& src, std::int64_t row, std::int64_t count, const RopeView& rope,
                     TensorView out) override {

@@ -109,8 +109,9 @@ class CpuBackend final : public HostBackend {
   void do_top_chunks(TensorView scores, TensorView ids) override {
     cpu::top_chunks(workers_, scores, ids);
   }
-  void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override {
-    cpu::gather_chunks(workers_, src, ids, chunk, dst);
+  void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst,
+                        const ExpandedKeys& expanded) override {
+    cpu::gather_chunks(workers_, src, ids, chunk, dst, expanded);
   }
   void do_read_keys(const KvView& src, std::int64_t row, std::int64_t count, const RopeView& rope,
                     TensorView out) override {

@@ -92,7 +92,7 @@ std::int64_t moved_bytes(const KvView& kv, std::int64_t rows) {
 }  // namespace
 
 void gather_chunks(const Workers& workers, const KvView& src, TensorView ids, int chunk,
-                   const KvView& dst) {
+                   const KvView& dst, const ExpandedKeys& expanded) {
   const std::int64_t n = ids.shape[1];
   const auto id = [&](std::int64_t head, std::int64_t j) -> std::int64_t {
     return ids.as<std::int32_t>()[head * ids.stride[0] + j];
@@ -101,8 +101,9 @@ void gather_chunks(const Workers& workers, const KvView& src, TensorView ids, in
   parallel_for(c, src.kv_heads * n, [&](std::int64_t i, int) {
     const std::int64_t head = i / n, j = i % n;
     const HeadPair h = head_pair(src, dst, head);
-    move_k(h, id(head, j) * chunk, j * chunk, chunk);
-    move_v(h, id(head, j) * chunk, j * chunk, chunk);
+    const std::int64_t from = id(head, j) * chunk;
+    if (!expanded.contains(j, id(head, j), chunk)) move_k(h, from, j * chunk, chunk);
+    move_v(h, from, j * chunk, chunk);
   });
 }
 

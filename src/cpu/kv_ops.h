@@ -33,7 +33,7 @@ void score_chunks(const Workers& workers, TensorView q, const KvView& kv, int ch
 // NaN scores rank last.
 void top_chunks(const Workers& workers, TensorView scores, TensorView ids);
 void gather_chunks(const Workers& workers, const KvView& src, TensorView ids, int chunk,
-                   const KvView& dst);
+                   const KvView& dst, const ExpandedKeys& expanded = {});
 void read_keys(const Workers& workers, const KvView& src, std::int64_t row, std::int64_t count,
                const RopeView& rope, TensorView out);
 void expand_keys(const Workers& workers, const LowRankKeys& keys, TensorView ids, int chunk,

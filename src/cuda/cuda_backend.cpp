@@ -248,8 +248,9 @@ class CudaBackend final : public Backend, public DeviceQueue {
     need(kernels::top_chunks_bytes(static_cast<int>(scores.shape[0]), scores.shape[1]));
     kernels::top_chunks(scores, ids, scratch().data(), stream());
   }
-  void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override {
-    kernels::gather_chunks(src, ids, chunk, dst, stream());
+  void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst,
+                        const ExpandedKeys& expanded) override {
+    kernels::gather_chunks(src, ids, chunk, dst, expanded, stream());
   }
   void do_read_keys(const KvView& src, std::int64_t row, std::int64_t count, const RopeView& rope,
                     TensorView out) override {

@@ -47,6 +47,8 @@ class LowRankPrompt {
   // Adds so much to scores[., chunks] of these KV heads, of all chunks that there are, that chunks
   // which keep their keys are selected first.
   void favour(int layer, const HeadRange& heads, TensorView scores) const;
+  // Those that expand() writes.
+  ExpandedKeys expanded() const { return {exact_, tokens_}; }
   // The keys of chunks ids[., n] in the rows of dst from the first on, those that stay excepted.
   void expand(int layer, const HeadRange& heads, TensorView ids, const KvView& dst) const;
 

@@ -188,7 +188,7 @@ void RetrievalCache::write(int l, const RowSource& rows, const RetrievalLayout& 
   }
   if (r.selected_rows > 0) {
     const TensorView ids = ids_of(l, r.selected_rows);
-    rows.gather(ids, options_.chunk_size, dst);
+    rows.gather(ids, options_.chunk_size, dst, low_rank_ ? low_rank_->expanded() : ExpandedKeys{});
     if (low_rank_) low_rank_->expand(l, rows.heads(), ids, dst);
   }
   write_recent(l, rows, r, r.first_recent);

@@ -26,8 +26,11 @@ void RowSource::attend(TensorView q, const std::int32_t* length, const RopeView&
   }
 }
 
-void RowSource::gather(TensorView ids, int chunk, const KvView& dst) const {
-  for (const KvView& kv : places_) b_.gather_chunks(kv, part(ids, kv), chunk, part(dst, kv));
+void RowSource::gather(TensorView ids, int chunk, const KvView& dst,
+                       const ExpandedKeys& expanded) const {
+  for (const KvView& kv : places_) {
+    b_.gather_chunks(kv, part(ids, kv), chunk, part(dst, kv), expanded);
+  }
 }
 
 void RowSource::read_keys(std::int64_t from, const RopeView& rope, TensorView out) const {

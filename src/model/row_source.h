@@ -32,8 +32,9 @@ class RowSource {
   // Backend::attention() has it; `out` [1, h d] at least is overwritten.
   void attend(TensorView q, const std::int32_t* length, const RopeView& rope, TensorView out,
               TensorView mass, int chunk) const;
-  // Rows from the first on of dst = those of chunks ids[Hkv, n].
-  void gather(TensorView ids, int chunk, const KvView& dst) const;
+  // Rows from the first on of dst = those of chunks ids[Hkv, n], but for keys that are expanded.
+  void gather(TensorView ids, int chunk, const KvView& dst,
+              const ExpandedKeys& expanded = {}) const;
   // out[count, Hkv d] = the keys of rows [from, ...), as Backend::read_keys() has them.
   void read_keys(std::int64_t from, const RopeView& rope, TensorView out) const;
   // Rows [to, to + count) of dst = rows [from, ...).

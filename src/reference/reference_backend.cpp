@@ -469,12 +469,19 @@ void ReferenceBackend::do_top_chunks(TensorView scores, TensorView ids) {
 }
 
 void ReferenceBackend::do_gather_chunks(const KvView& src, TensorView ids, int chunk,
-                                        const KvView& dst) {
+                                        const KvView& dst, const ExpandedKeys& expanded) {
+  const auto bytes = static_cast<std::size_t>(src.format.bytes(std::int64_t{chunk} * src.head_dim));
   for (int h = 0; h < src.kv_heads; ++h) {
-    const KvView from = src.heads(src.first_head + h, 1), to = dst.heads(dst.first_head + h, 1);
     for (std::int64_t j = 0; j < ids.shape[1]; ++j) {
       const std::int64_t id = ids.as<std::int32_t>()[h * ids.stride[0] + j];
-      do_copy_rows(from, id * chunk, to, j * chunk, chunk, Queue::kCompute);
+      const std::int64_t from = src.format.bytes(row_offset(src, h, id * chunk)),
+                         to = src.format.bytes(row_offset(dst, h, j * chunk));
+      const auto move = [&](void* out, const void* in) {
+        std::memcpy(static_cast<std::byte*>(out) + to, static_cast<const std::byte*>(in) + from,
+                    bytes);
+      };
+      if (!expanded.contains(j, id, chunk)) move(dst.k, src.k);
+      move(dst.v, src.v);
     }
   }
 }

@@ -46,7 +46,8 @@ class ReferenceBackend : public HostBackend {
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                        TensorView scores, ChunkRule rule) override;
   void do_top_chunks(TensorView scores, TensorView ids) override;
-  void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override;
+  void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst,
+                        const ExpandedKeys& expanded) override;
   void do_read_keys(const KvView& src, std::int64_t row, std::int64_t count, const RopeView& rope,
                     TensorView out) override;
   void do_expand_keys(const LowRankKeys& keys, TensorView ids, int chunk, std::int64_t first,

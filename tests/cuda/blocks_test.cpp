@@ -306,11 +306,11 @@ const std::vector<Call>& attentions() {
          }
          TensorView ids = m.ints({0, 5, 2, 0, 7, 3});
          ids = make_view(ids.data, DType::kI32, {2, 3});
-         gather_chunks(from, ids, 8, to, nullptr);
+         gather_chunks(from, ids, 8, to, {1, 48}, nullptr);
          KvView host = to;
          host.on_host = true;
          gather_chunks(host, make_view(m.ints({0, 1, 1, 2}).data, DType::kI32, {2, 2}), 8,
-                       m.cache(2, 64, 16, 16), nullptr);
+                       m.cache(2, 64, 16, 16), {}, nullptr);
          constexpr std::array<std::int16_t, 10> kKept{0, 2, 3, 4, 5, 6, 7, 8, 9, 21};
          keep_rows(std::array{from, m.cache(2, 64, 32, 32)}, 3, kKept, nullptr);
          keep_rows(std::array{host}, 3, kKept, nullptr);

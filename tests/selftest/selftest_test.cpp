@@ -76,6 +76,7 @@ class Broken final : public ForwardingBackend {
     kGroupValue,
     kTop,
     kGather,
+    kGatheredKeys,
     kExpanded,
     kKeysRead,
     kCopyRows,
@@ -192,9 +193,11 @@ class Broken final : public ForwardingBackend {
     ForwardingBackend::do_top_chunks(scores, ids);
     if (fault_ == Fault::kTop) std::swap(ids.as<std::int32_t>()[1], ids.as<std::int32_t>()[2]);
   }
-  void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override {
+  void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst,
+                        const ExpandedKeys& expanded) override {
+    const bool all = fault_ == Fault::kGatheredKeys;
     if (fault_ == Fault::kGather) std::swap(ids.as<std::int32_t>()[1], ids.as<std::int32_t>()[2]);
-    ForwardingBackend::do_gather_chunks(src, ids, chunk, dst);
+    ForwardingBackend::do_gather_chunks(src, ids, chunk, dst, all ? ExpandedKeys{} : expanded);
     if (fault_ == Fault::kGather) std::swap(ids.as<std::int32_t>()[1], ids.as<std::int32_t>()[2]);
   }
   void do_read_keys(const KvView& src, std::int64_t row, std::int64_t count, const RopeView& rope,
@@ -250,6 +253,7 @@ TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
         {Fault::kGroupValue, "operations: attention, f32 rows in groups of int4"},
         {Fault::kTop, "operations: top_chunks"},
         {Fault::kGather, "operations: gather_chunks, f32"},
+        {Fault::kGatheredKeys, "operations: gather_chunks, f32"},
         {Fault::kKeysRead, "operations: read_keys, bf16 rows"},
         {Fault::kExpanded, "operations: expand_keys, f16 rows"},
         {Fault::kCopyRows, "operations: copy_rows, f32"},
