@@ -511,10 +511,11 @@ class Backend {
   // they lie. src may be on_host; rotate_on_read is false.
   void read_keys(const KvView& src, std::int64_t row, std::int64_t count, const RopeView& rope,
                  TensorView out);
-  // Keys of rows [j chunk, (j + 1) chunk) of dst = those of chunk ids[h, j] by `keys`, per kv head,
-  // for first <= j < n of ids[Hkv, n]: the sum in f32, rotated by its position, which is the number
-  // of its token, and rounded once. Values stay as they are, and so do chunks that reach beyond the
-  // tokens of `keys`. With on_host and rotate_on_read false; no gaps in the matrices.
+  // Keys of rows [j chunk, (j + 1) chunk) of dst = those of chunk ids[h, j] by `keys`, per kv head.
+  // This is for first <= j < n, of ids[Hkv, n]. A key is the sum in f32, rotated by its position,
+  // which is the number of its token, and rounded once. Values stay as they are, and so do chunks
+  // that reach beyond the tokens of `keys`. With on_host and rotate_on_read false; no gaps in the
+  // matrices.
   void expand_keys(const LowRankKeys& keys, TensorView ids, int chunk, std::int64_t first,
                    const RopeView& rope, const KvView& dst);
   // Rows [dst_row, dst_row + count) of dst = rows [src_row, ...) of src, any alignment, count >= 0.

@@ -238,6 +238,9 @@ constexpr std::optional<ChunkRule> rule_of(Selection s) {
                                   : std::nullopt;
 }
 inline constexpr std::int64_t kObservedTokens = 32;
+// Chunks before the end of the prompt that keep their keys where those of others are rebuilt
+// (ShadowKV, arXiv 2410.21465, as its code is configured).
+inline constexpr std::int64_t kLocalChunks = 4;
 // Whether a prompt's tokens are read once more, for the attention that they pay.
 constexpr bool replays_prompt(Selection s) {
   return s == Selection::kH2O || s == Selection::kSnapKv;

@@ -299,8 +299,8 @@ void Methods::set_tree(const std::optional<DraftTree>& tree) {
 void Methods::set_budget(std::int64_t budget) {
   TF_CHECK(budget >= options_.least_budget && budget <= options_.budget, "budget {} of {} to {}",
            budget, options_.least_budget, options_.budget);
-  if (budget == impl_->options.budget) return;
-  context_->backend().synchronize();  // what is queued uses them
+  if (impl_ != nullptr && budget == impl_->options.budget) return;  // null: memory was refused
+  context_->backend().synchronize();                                // what is queued uses them
   impl_.reset();
   SpeculationOptions options = options_;
   options.budget = budget;

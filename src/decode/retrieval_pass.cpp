@@ -146,6 +146,9 @@ void plan_retrieval(PlanSums& sums, Pass pass) {
     // Each pass scores all keys, or attends to all keys and values.
     const std::int64_t layer = sums.kv_bytes_of_layer(pass);
     sums.bytes_of(pass).all_per_token += selecting * (rule_of(o.selection) ? layer / 2 : layer);
+    // Of each selected key every head reads what it is rebuilt from.
+    sums.bytes_of(pass).kv_per_token +=
+        selecting * shape.kv_heads * KvFormat(sums.in().dtype).bytes(o.key_rank);
   }
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "core/rounding.h"
-#include "model/low_rank_prompt.h"
 #include "model/quantised_cache.h"
 #include "triforce/plan.h"
 
@@ -276,35 +275,20 @@ void check_shape(const RunShape& run) {
 
 namespace {
 
-void check_draft_weights(const SpeculationOptions& o, std::span<const Method> methods) {
-  if (o.draft_weights == Quantisation::kNone) return;
-  if (any_method(methods, &MethodSpec::drafts_by_target)) return;
-  throw_usage("--draft-weights {}: expected a method whose drafts are of the target ({})",
-              to_string(o.draft_weights), method_names(&MethodSpec::drafts_by_target));
+// What has no query of the prompt's last token to select by is refused.
+void check_selected_by_query(const std::string& option, const SpeculationOptions& o) {
+  if (!replays_prompt(o.selection)) return;
+  throw_usage("{}: expected --selection mean-key, attention or quest, found {}", option,
+              to_string(o.selection));
 }
 
-void check_key_rank(const SpeculationOptions& o, std::span<const Method> methods) {
-  if (o.outlier_chunks > 0 && o.key_rank == 0) {
-    throw_usage("--outlier-chunks {}: expected --key-rank beside it, found 0", o.outlier_chunks);
-  }
+void check_key_rank(const SpeculationOptions& o) {
   if (o.key_rank == 0) return;
-  if (!any_method(methods, &MethodSpec::selects)) {
-    throw_usage("--key-rank {}: expected a method with the retrieval cache ({})", o.key_rank,
-                method_names(&MethodSpec::selects));
-  }
   if (o.key_rank % LowRankKeys::kRankStep != 0) {
     throw_usage("--key-rank: expected a multiple of {}, found {}", LowRankKeys::kRankStep,
                 o.key_rank);
   }
-  if (replays_prompt(o.selection)) {
-    throw_usage("--key-rank {}: expected --selection mean-key, attention or quest, found {}",
-                o.key_rank, to_string(o.selection));
-  }
-  const std::int64_t room = o.budget / o.chunk_size - 1 - LowRankPrompt::kLocalChunks;
-  if (o.outlier_chunks > 0 && o.outlier_chunks > room) {
-    throw_usage("--outlier-chunks: expected at most {} in a --budget of {}, found {}",
-                std::max<std::int64_t>(room, 0), o.budget, o.outlier_chunks);
-  }
+  check_selected_by_query(fmt::format("--key-rank {}", o.key_rank), o);
 }
 
 }  // namespace
@@ -318,8 +302,6 @@ void check_options(const SpeculationOptions& o, std::span<const Method> methods)
   check_range("inner-gamma", o.inner_gamma, 1, kMaxGamma);
   if (o.measure_recovery) check_recovery(methods);
   check_looked_up(o, methods);
-  check_draft_weights(o, methods);
-  check_key_rank(o, methods);
   if (!any_method(methods, &MethodSpec::selects)) return;
   check_range("chunk-size", o.chunk_size, 1, kMaxChunk);
   if (o.selection == Selection::kH2O && o.budget < 2 * o.chunk_size) {
@@ -327,13 +309,9 @@ void check_options(const SpeculationOptions& o, std::span<const Method> methods)
                 o.chunk_size, o.budget);
   }
   check_lossy_rebuild(o, methods);
+  check_key_rank(o);
   if (o.rebuild.kind == RebuildPolicy::Kind::kToken) {
-    if (replays_prompt(o.selection)) {
-      throw_usage(
-          "--rebuild token: expected --selection mean-key, attention or quest, found {}, which has "
-          "no query to select by",
-          to_string(o.selection));
-    }
+    check_selected_by_query("--rebuild token", o);
     for (const Method m : methods) {
       const MethodSpec& spec = spec_of(m);
       if (!selects_for_several(o, spec)) continue;

@@ -1,12 +1,14 @@
 // Tests: tests/model/low_rank_prompt_test.cpp
 #include "model/low_rank_prompt.h"
 
+#define EIGEN_DONT_PARALLELIZE  // sums shall not depend on the number of threads
 #include <Eigen/Core>
 #include <Eigen/Eigenvalues>
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "core/rounding.h"
 #include "triforce/error.h"
 
 namespace triforce {
@@ -15,7 +17,33 @@ namespace {
 using Rows = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using MappedRows = Eigen::Map<const Rows>;
 
-// The directions [width, rank] of the most of sum x x^T = gram, the greatest first.
+// gram += keys^T keys, its lower triangle alone. Each part of it is summed by one thread.
+void add_products(const MappedRows& keys, Eigen::MatrixXd& gram) {
+  constexpr Eigen::Index kColumns = 64;
+  const Eigen::Index width = keys.cols(), parts = ceil_div(width, kColumns);
+#pragma omp parallel for schedule(dynamic)
+  for (Eigen::Index i = 0; i < parts; ++i) {
+    const Eigen::Index first = i * kColumns, n = std::min(kColumns, width - first);
+    gram.block(first, first, width - first, n) +=
+        (keys.rightCols(width - first).transpose() * keys.middleCols(first, n)).cast<double>();
+  }
+}
+
+// [rows, rank]; each part of the rows by one thread.
+Rows product_of(const MappedRows& keys, const Eigen::MatrixXf& directions) {
+  constexpr Eigen::Index kRows = 64;
+  Rows product(keys.rows(), directions.cols());
+  const Eigen::Index parts = ceil_div(keys.rows(), kRows);
+#pragma omp parallel for schedule(dynamic)
+  for (Eigen::Index i = 0; i < parts; ++i) {
+    const Eigen::Index first = i * kRows, n = std::min(kRows, keys.rows() - first);
+    product.middleRows(first, n).noalias() = keys.middleRows(first, n) * directions;
+  }
+  return product;
+}
+
+// The directions [width, rank] of the most of sum x x^T = gram, of which the lower triangle is
+// given, the greatest first.
 Eigen::MatrixXf greatest_directions(const Eigen::MatrixXd& gram, int rank) {
   if (!gram.allFinite()) throw_numeric("--key-rank: keys of the prompt are not finite");
   const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(gram);
@@ -83,18 +111,21 @@ const float* LowRankPrompt::keys_of(const RowSource& rows, std::int64_t from, st
   return host_block_.data();
 }
 
-void LowRankPrompt::read_layer(const RowSource& rows, int index, const RopeView& rope) {
+bool LowRankPrompt::read_layer(const RowSource& rows, int index, const RopeView& rope,
+                               const std::function<bool(int done)>& go_on) {
   const std::int64_t width = shape_.width(), rank = shape_.rank, d = shape_.head_dim;
   const auto each_block = [&](const auto& use) {
     for (std::int64_t from = 0; from < tokens_; from += shape_.block_rows()) {
+      if (!go_on(index)) return false;
       const std::int64_t n = std::min(shape_.block_rows(), tokens_ - from);
       use(from, n, MappedRows(keys_of(rows, from, n, rope), n, width));
     }
+    return true;
   };
   Eigen::MatrixXd gram = Eigen::MatrixXd::Zero(width, width);
-  each_block([&](std::int64_t /*from*/, std::int64_t /*n*/, const MappedRows& keys) {
-    gram += (keys.transpose() * keys).cast<double>();
-  });
+  const bool summed = each_block([&](std::int64_t /*from*/, std::int64_t /*n*/,
+                                     const MappedRows& keys) { add_products(keys, gram); });
+  if (!summed) return false;
   const Eigen::MatrixXf directions = greatest_directions(gram, shape_.rank);  // [width, rank]
 
   // [Hkv, rank, d]
@@ -109,8 +140,8 @@ void LowRankPrompt::read_layer(const RowSource& rows, int index, const RopeView&
   b_.upload(of_layer(basis_, {shape_.kv_heads, rank, d}),
             make_view(host.data(), DType::kF32, {shape_.kv_heads, rank, d}));
   const TensorView coefficients = of_layer(coefficients_, {shape_.capacity, rank});
-  each_block([&](std::int64_t from, std::int64_t n, const MappedRows& keys) {
-    Rows product = keys * directions;
+  return each_block([&](std::int64_t from, std::int64_t n, const MappedRows& keys) {
+    Rows product = product_of(keys, directions);
     b_.upload(coefficients.rows(from, n), make_view(product.data(), DType::kF32, {n, rank}));
   });
 }
@@ -165,9 +196,9 @@ bool LowRankPrompt::read(const FullCache& full, std::int64_t tokens, const RopeV
   for (int l = shape_.first_layer; tokens > 0 && l < shape_.layers; ++l) {
     const RowSource rows = full.layer(l);
     const int index = l - shape_.first_layer;
-    read_layer(rows, index, rope);
-    choose_exact(rows, index);
-    if (!go_on(index + 1)) {
+    const bool done = read_layer(rows, index, rope, go_on);
+    if (done) choose_exact(rows, index);
+    if (!done || !go_on(index + 1)) {
       clear();
       return false;
     }

@@ -7,14 +7,13 @@
 
 namespace triforce {
 
-// The keys of a prompt in low-rank form (ShadowKV, arXiv 2410.21465, section 4): before RoPE those
-// of all KV heads of a layer are K[tokens, Hkv d], nearly A[tokens, rank] B[rank, Hkv d], with the
-// least sum of squared errors. Some chunks keep their own keys: chunk 0, those whose keys differ
-// most from their mean, and the last ones. Everything here is of the layers that select.
+// The keys of a prompt in low-rank form (ShadowKV, arXiv 2410.21465, section 4). Before RoPE those
+// of all KV heads of a layer are K[tokens, Hkv d]. K is nearly A[tokens, rank] B[rank, Hkv d], with
+// the least sum of squared errors. The host finds B: it takes time by the square of Hkv d for each
+// token, and by its cube for each layer. Some chunks keep their own keys: chunk 0, those whose keys
+// differ most from their mean, and the last ones. Everything here is of the layers that select.
 class LowRankPrompt {
  public:
-  // Chunks before the end of the prompt that keep their keys, as in the paper's configuration.
-  static constexpr int kLocalChunks = 4;
   struct Shape {
     int first_layer = 0, layers = 0;  // layers [first_layer, layers) of the model
     int kv_heads = 0, head_dim = 0;
@@ -36,9 +35,9 @@ class LowRankPrompt {
   // Of a key-rank that a user asks for: no more than the dimensions of these KV heads.
   static int rank_of(int asked, int kv_heads, int head_dim);
 
-  // Takes the first `tokens` rows of `full`. go_on(done) is called after each of the layers, of
-  // which so many are done; false ends it. Returns whether all are done. Throws Error(kNumeric)
-  // where keys are not finite.
+  // Takes the first `tokens` rows of `full`. go_on(done) is called before each block of rows and
+  // after each layer, of which so many are done; false ends it. Returns whether all are done.
+  // Throws Error(kNumeric) where keys are not finite.
   bool read(const FullCache& full, std::int64_t tokens, const RopeView& rope,
             const std::function<bool(int done)>& go_on);
   void clear() { tokens_ = exact_ = 0; }
@@ -57,7 +56,8 @@ class LowRankPrompt {
   // empty. They are there until the next call.
   const float* keys_of(const RowSource& rows, std::int64_t from, std::int64_t n,
                        const RopeView& rope);
-  void read_layer(const RowSource& rows, int index, const RopeView& rope);
+  bool read_layer(const RowSource& rows, int index, const RopeView& rope,
+                  const std::function<bool(int done)>& go_on);
   void choose_exact(const RowSource& rows, int index);
 
   Backend& b_;

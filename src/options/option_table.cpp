@@ -251,14 +251,17 @@ std::vector<Option> method_and_shape() {
       o("key-rank", {}, "N", "",
         fmt::format("rank of the form that the retrieval cache rebuilds keys of selected chunks "
                     "from, a multiple of {}, as ShadowKV does. Of all KV heads of a layer the keys "
-                    "of the prompt before RoPE are a product of two matrices. With --tp each rank "
-                    "has its own. 0: keys are those of the full cache",
+                    "of the prompt before RoPE are a product of two matrices. The host finds them "
+                    "after the prefill, and that takes long where a layer has many KV heads. With "
+                    "--tp each rank has its own. Not with --selection h2o or snapkv. 0: keys are "
+                    "those of the full cache",
                     LowRankKeys::kRankStep),
         kShaped, Role::kDecidesSelected, integer(0, kMaxKeyRank, member(&S::key_rank))),
       o("outlier-chunks", {}, "N", "chunks",
-        "of --key-rank: chunks of each KV head that are always selected and keep their keys. Their "
-        "keys differ most from their mean. The first chunk and the last four of the prompt do "
-        "anyway",
+        fmt::format("of --key-rank: chunks of each KV head that are always selected and keep their "
+                    "keys, a part of the budget. Their keys differ most from their mean. The first "
+                    "chunk and the last {} of the prompt do anyway",
+                    kLocalChunks),
         kShaped, Role::kDecidesSelected, integer(0, kMaxTokens, member(&S::outlier_chunks))),
   };
 }

@@ -183,6 +183,28 @@ void check_target_cache(const RunConfig& c) {
   if (s.budget != 0 || any_method(c.methods, &MethodSpec::has_budget)) check_budget(s, kMinBudget);
 }
 
+void check_key_rank(const RunConfig& c) {
+  const SpeculationOptions& s = c.speculation;
+  if (s.key_rank > 0) {
+    expect_method(c, fmt::format("--key-rank {}", s.key_rank), "with the retrieval cache",
+                  &MethodSpec::selects);
+  } else if (s.outlier_chunks > 0) {
+    throw_usage("--outlier-chunks {}: expected --key-rank beside it, found 0", s.outlier_chunks);
+  }
+  // Of budgets that are tried the small ones may hold nothing else.
+  const std::int64_t room = s.budget / s.chunk_size - 1 - kLocalChunks;
+  if (s.outlier_chunks == 0 || s.outlier_chunks <= room) return;
+  throw_usage("--outlier-chunks: expected at most {} in a --budget of {}, found {}",
+              std::max<std::int64_t>(room, 0), s.budget, s.outlier_chunks);
+}
+
+void check_draft_weights(const RunConfig& c) {
+  const Quantisation by = c.speculation.draft_weights;
+  if (by == Quantisation::kNone) return;
+  expect_method(c, fmt::format("--draft-weights {}", to_string(by)), "that drafts by the target",
+                &MethodSpec::drafts_by_target);
+}
+
 void check_draft_cache(const RunConfig& c) {
   if (c.speculation.draft_cache == DraftCache::kStreaming) return;
   expect_method(c, "--draft-cache window", "with a drafter", &MethodSpec::has_drafter);
@@ -244,6 +266,8 @@ void check_record(const RunConfig& c) {
 
 void check_speculation(const RunConfig& c) {
   check_target_cache(c);
+  check_key_rank(c);
+  check_draft_weights(c);
   check_draft_cache(c);
   const SpeculationOptions& s = c.speculation;
   if (s.measure_recovery && c.tp > 1) {

@@ -409,6 +409,10 @@ TEST_F(EngineOnce, OptionsThatDoNotFitAreUsageErrors) {
     s.methods = {Method::kRetrieval};
   }));
   EXPECT_TRUE(refused([](auto& o, auto&) { o.selection = Selection::kH2O, o.chunk_size = 64; }));
+  EXPECT_FALSE(refused([](auto& o, auto&) { o.key_rank = 32; }));
+  EXPECT_TRUE(refused([](auto& o, auto&) { o.key_rank = 24; }));
+  EXPECT_TRUE(refused([](auto& o, auto&) { o.key_rank = 16, o.selection = Selection::kSnapKv; }));
+  EXPECT_TRUE(refused([](auto& o, auto&) { o.key_rank = 4096; }));  // more than its dimensions
   EXPECT_FALSE(refused([](auto& o, auto&) { o.dense_layers = 1; }));
   EXPECT_TRUE(refused([](auto& o, auto&) { o.dense_layers = 2; }));  // all of them
   EXPECT_TRUE(refused([](auto& o, auto&) { o.dense_layers = -1; }));
