@@ -374,10 +374,6 @@ TEST_F(EngineOnce, OptionsThatDoNotFitAreUsageErrors) {
     const ToyRun run(*backend_, pair, in.options, in.run);  // what the plan accepts can be built
     return false;
   };
-  EXPECT_TRUE(refused([](auto& o, auto& run) {
-    o.draft_weights = Quantisation::kInt4;
-    run.methods = {Method::kDraft};
-  }));
   EXPECT_FALSE(refused([](auto&, auto&) {}));
   EXPECT_TRUE(refused([](auto& o, auto&) { o.gamma = 0; }));
   EXPECT_FALSE(refused([](auto& o, auto&) { o.gamma = kMaxGamma; }));
