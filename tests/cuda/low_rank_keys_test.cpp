@@ -90,6 +90,37 @@ TEST_P(LowRankKeysTest, AreSumsOfProductsRotatedByTheirTokens) {
   }
 }
 
+// Turned back, and as they lie.
+TEST_P(LowRankKeysTest, AreReadBeforeTheirRotation) {
+  constexpr std::int64_t kRow = 5, kCount = 40, kCapacity = 48;
+  const DType type = GetParam();
+  for (const int d : {64, 128}) {
+    const TestCache cache(a_, type, kKvHeads, d, kCapacity, 0, 9);
+    TestRope rope(a_, kCapacity, d, 10);
+    const std::int64_t width = kKvHeads * d, half = d / 2;
+    for (const bool turned : {true, false}) {
+      const OnDevice<float> out(a_, std::vector<float>(count(kCount, width)));
+      read_keys(cache.device(), kRow, kCount, turned ? rope.device() : RopeView{},
+                make_view(out.data(), DType::kF32, {kCount, width}), nullptr);
+      std::vector<float> want(count(kCount, width));
+      for (std::int64_t h = 0; h < kKvHeads; ++h) {
+        for (std::int64_t r = 0; r < kCount; ++r) {
+          const std::uint16_t* const key = &cache.k[count(h * kCapacity + kRow + r, d)];
+          float* const to = &want[count(r, width) + count(h, d)];
+          for (std::int64_t j = 0; j < half; ++j) {
+            const float low = from_half(key[j], type), high = from_half(key[j + half], type);
+            const float c = rope.cos[count(kRow + r, half) + count(j, 1)],
+                        s = rope.sin[count(kRow + r, half) + count(j, 1)], size = c * c + s * s;
+            to[j] = turned ? (low * c + high * s) / size : low;
+            to[j + half] = turned ? (high * c - low * s) / size : high;
+          }
+        }
+      }
+      EXPECT_EQ(out.values() == want, true) << d << ' ' << turned;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, LowRankKeysTest, ::testing::Values(DType::kF16, DType::kBF16));
 
 }  // namespace
