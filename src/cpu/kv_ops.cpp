@@ -4,28 +4,10 @@
 
 #include "core/elements.h"
 #include "cpu/attention_pass.h"
+#include "cpu/key_rows.h"
 
 namespace triforce::cpu {
 namespace {
-
-// out = x turned by the angles of one position; pairs (i, i + d / 2).
-void rotate_row(const float* x, const float* cos, const float* sin, int d, float* out) {
-  const int half = d / 2;
-  for (int i = 0; i < half; ++i) {
-    out[i] = x[i] * cos[i] - x[i + half] * sin[i];
-    out[i + half] = x[i + half] * cos[i] + x[i] * sin[i];
-  }
-}
-
-template <class F>
-void write_k(const KvView& kv, std::int64_t head, std::int64_t row, const float* x) {
-  constexpr int kPair = pairing(F::kType);
-  auto* to = reinterpret_cast<typename F::Stored*>(k_head(kv, head)) +
-             k_element(kPair, kv.head_dim, row, 0);
-  for (int i = 0; i < kv.head_dim; i += kPair) {
-    for (int j = 0; j < kPair; ++j) to[i * kKeyBlock + j] = F::store(x[i + j]);
-  }
-}
 
 template <class F>
 void write_v(const KvView& kv, std::int64_t head, std::int64_t row, const float* x) {

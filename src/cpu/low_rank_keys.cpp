@@ -3,6 +3,7 @@
 
 #include "core/elements.h"
 #include "cpu/attention_pass.h"
+#include "cpu/key_rows.h"
 #include "cpu/kv_ops.h"
 
 namespace triforce::cpu {
@@ -33,21 +34,6 @@ void multiply(const LowRankKeys& keys, std::int64_t head, const Expanded* rows, 
       float* const sum = out + r * d;
       for (int j = 0; j < d; ++j) sum[j] += x * wide[j];
     }
-  }
-}
-
-template <class F>
-void store_rotated(const float* key, const Expanded& to, const RopeView& rope, const KvView& dst,
-                   std::int64_t head) {
-  constexpr int kPair = pairing(F::kType);
-  const int d = dst.head_dim, half = d / 2;
-  const float* cos = rope.cos.as<const float>() + to.token * half;
-  const float* sin = rope.sin.as<const float>() + to.token * half;
-  auto* const k = reinterpret_cast<typename F::Stored*>(k_head(dst, head));
-  for (int j = 0; j < half; ++j) {
-    const float low = key[j], high = key[j + half];
-    k[k_element(kPair, d, to.row, j)] = F::store(low * cos[j] - high * sin[j]);
-    k[k_element(kPair, d, to.row, j + half)] = F::store(high * cos[j] + low * sin[j]);
   }
 }
 
@@ -98,7 +84,13 @@ void expand_keys(const Workers& workers, const LowRankKeys& keys, TensorView ids
     visit_float(dst.format.type, [&](auto format) {
       using F = decltype(format);
       multiply<F>(keys, head, rows, n, d, out);
-      for (std::int64_t r = 0; r < n; ++r) store_rotated<F>(out + r * d, rows[r], rope, dst, head);
+      for (std::int64_t r = 0; r < n; ++r) {
+        const std::int64_t angle = rows[r].token * rope.cos.stride[0];
+        float turned[kMaxHeadDim];
+        rotate_row(out + r * d, rope.cos.as<const float>() + angle,
+                   rope.sin.as<const float>() + angle, d, turned);
+        write_k<F>(dst, head, rows[r].row, turned);
+      }
     });
   });
 }

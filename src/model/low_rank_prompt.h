@@ -41,12 +41,11 @@ class LowRankPrompt {
   bool read(const FullCache& full, std::int64_t tokens, const RopeView& rope,
             const std::function<bool(int done)>& go_on);
   void clear() { tokens_ = exact_ = 0; }
-  // Chunks which then come first of all that are selected, chunk 0 with them: their keys stay.
-  std::int64_t exact_chunks() const { return exact_; }
   // Adds so much to scores[., chunks] of these KV heads, of all chunks that there are, that chunks
   // which keep their keys are selected first.
   void favour(int layer, const HeadRange& heads, TensorView scores) const;
-  // Those that expand() writes.
+  // Those that expand() writes. Chunks before them come first of all that are selected, chunk 0
+  // with them: their keys stay.
   ExpandedKeys expanded() const { return {exact_, tokens_}; }
   // The keys of chunks ids[., n] in the rows of dst from the first on, those that stay excepted.
   void expand(int layer, const HeadRange& heads, TensorView ids, const KvView& dst) const;

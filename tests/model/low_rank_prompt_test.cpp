@@ -99,7 +99,7 @@ class LowRank : public ::testing::Test {
     form.expand(layer, {0, kHeads}, make_view(ids.data(), DType::kI32, {kHeads, kChunks}), to);
     double sum = 0;
     for (int h = 0; h < kHeads; ++h) {
-      for (std::int64_t r = form.exact_chunks() * kChunk; r < kChunks * kChunk; ++r) {
+      for (std::int64_t r = form.expanded().first * kChunk; r < kChunks * kChunk; ++r) {
         for (int j = 0; j < kDim; ++j) sum += std::pow(key(to, h, r, j) - key(from, h, r, j), 2);
       }
     }
@@ -115,7 +115,7 @@ TEST_F(LowRank, KeysOfThatRankAreRebuilt) {
   fill(random_keys(16, 1));
   LowRankPrompt exact = form(16);
   ASSERT_TRUE(exact.read(full_, kTokens, rope_.view(), go_on));
-  EXPECT_EQ(exact.exact_chunks(), 1 + kLocalChunks);
+  EXPECT_EQ(exact.expanded().first, 1 + kLocalChunks);
   for (int l = 0; l < kLayers; ++l) EXPECT_LT(error_of(exact, l), 1e-6);
 }
 
@@ -157,7 +157,7 @@ TEST_F(LowRank, OutliersKeepTheirKeys) {
   fill(keys);
   LowRankPrompt two = form(16, 2);
   ASSERT_TRUE(two.read(full_, kTokens, rope_.view(), go_on));
-  EXPECT_EQ(two.exact_chunks(), 1 + 2 + kLocalChunks);
+  EXPECT_EQ(two.expanded().first, 1 + 2 + kLocalChunks);
   constexpr std::int64_t kAll = 128 / kChunk;
   std::vector<float> scores(kHeads * kAll);
   for (int h = 0; h < kHeads; ++h) {
@@ -186,11 +186,11 @@ TEST_F(LowRank, StopsAndForgets) {
       return done < last;
     }));
     EXPECT_EQ(most, last);
-    EXPECT_EQ(one.exact_chunks(), 0);
+    EXPECT_EQ(one.expanded().first, 0);
   }
   EXPECT_TRUE(one.read(full_, kTokens, rope_.view(), go_on));
   one.clear();
-  EXPECT_EQ(one.exact_chunks(), 0);
+  EXPECT_EQ(one.expanded().first, 0);
   Keys wrong = random_keys(kWidth, 5);
   wrong[44][5] = std::nanf("");
   fill(wrong);
