@@ -58,6 +58,24 @@ __global__ void __launch_bounds__(kThreads)
   if (lane == 0) scores[head * stride + c] = score;
 }
 
+// A thread has one dimension of a chunk. grid: (dimension of any chunk, KV head)
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    mean_keys_kernel(KvView src, int chunk, std::int64_t first, std::int64_t count, KvView dst) {
+  const int head = static_cast<int>(blockIdx.y), d = src.head_dim;
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x, c = first + i / d;
+  const int j = static_cast<int>(i % d);
+  if (i >= count * d) return;
+  const T* const keys = static_cast<const T*>(src.k) + head * src.head_stride;
+  float sum = 0;
+  TF_UNROLL_N(1)
+  for (int r = 0; r < chunk; ++r) {
+    sum += to_float(keys[element_of(src, true, c * chunk + r, j)]);
+  }
+  T* const means = static_cast<T*>(dst.k) + head * dst.head_stride;
+  means[kv_element(c, j, d)] = from_float<T>(sum / static_cast<float>(chunk));
+}
+
 // A key that sorts ascending where scores fall, and by id among equal scores. Chunk 0 is first;
 // what pads to a power of two is last.
 TF_DEVICE std::uint64_t sort_key(float score, std::int64_t id) {
@@ -146,6 +164,15 @@ void score_chunks(const TensorView& q, const KvView& kv, int chunk, std::int64_t
     launch(kernel, dims(ceil_div(n_chunks, kWarps), kv.kv_heads), dims(kThreads), 0, stream,
            static_cast<const T*>(q.data), q.stride[0], static_cast<int>(q.shape[0]) / kv.kv_heads,
            kv, chunk, n_chunks, static_cast<float*>(scores.data), scores.stride[0]);
+  });
+}
+
+void mean_keys(const KvView& src, int chunk, std::int64_t first, std::int64_t count,
+               const KvView& dst, cudaStream_t stream) {
+  with_half(src.format.type, [&](auto t) {
+    launch(mean_keys_kernel<decltype(t)>,
+           dims(ceil_div(count * src.head_dim, kThreads), src.kv_heads), dims(kThreads), 0, stream,
+           src, chunk, first, count, dst);
   });
 }
 

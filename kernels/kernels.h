@@ -148,6 +148,8 @@ void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::
 inline constexpr std::size_t kKeptCaches = 64;
 void keep_rows(std::span<const KvView> caches, std::int64_t first,
                std::span<const std::int16_t> from, cudaStream_t stream);
+void mean_keys(const KvView& src, int chunk, std::int64_t first, std::int64_t count,
+               const KvView& dst, cudaStream_t stream);
 void read_keys(const KvView& src, std::int64_t row, std::int64_t count, const RopeView& rope,
                const TensorView& out, cudaStream_t stream);
 void gather_chunks(const KvView& src, const TensorView& ids, int chunk, const KvView& dst,

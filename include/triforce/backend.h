@@ -511,6 +511,11 @@ class Backend {
   // they lie. src may be on_host; rotate_on_read is false.
   void read_keys(const KvView& src, std::int64_t row, std::int64_t count, const RopeView& rope,
                  TensorView out);
+  // Keys of rows [first, first + count) of dst = the mean keys of chunks [first, ...) of src, of
+  // `chunk` rows each: summed in f32 in the order of rows, divided, and rounded once. src may be
+  // on_host. rotate_on_read is false. Values stay as they are.
+  void mean_keys(const KvView& src, int chunk, std::int64_t first, std::int64_t count,
+                 const KvView& dst);
   // Keys of rows [j chunk, (j + 1) chunk) of dst = those of chunk ids[h, j] by `keys`, per kv head.
   // This is for first <= j < n, of ids[Hkv, n]. A key is the sum in f32, rotated by its position,
   // which is the number of its token, and rounded once. Values stay as they are, and so do chunks
@@ -600,6 +605,8 @@ class Backend {
                                 const ExpandedKeys& expanded) = 0;
   virtual void do_read_keys(const KvView& src, std::int64_t row, std::int64_t count,
                             const RopeView& rope, TensorView out) = 0;
+  virtual void do_mean_keys(const KvView& src, int chunk, std::int64_t first, std::int64_t count,
+                            const KvView& dst) = 0;
   virtual void do_expand_keys(const LowRankKeys& keys, TensorView ids, int chunk,
                               std::int64_t first, const RopeView& rope, const KvView& dst) = 0;
   virtual void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,

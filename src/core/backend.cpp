@@ -502,6 +502,20 @@ void Backend::read_keys(const KvView& src, std::int64_t row, std::int64_t count,
   do_read_keys(src, row, count, rope, out);
 }
 
+void Backend::mean_keys(const KvView& src, int chunk, std::int64_t first, std::int64_t count,
+                        const KvView& dst) {
+  expect_kv("mean_keys: source", src, traits_);
+  expect_kv("mean_keys: destination", dst, traits_);
+  expect_same_rows("mean_keys", src, dst);
+  TF_CHECK(!dst.on_host && !src.format.rotate_on_read && src.k != dst.k,
+           "mean_keys: means on the host, of unrotated keys, or into their own cache");
+  TF_CHECK(chunk > 0 && first >= 0 && count >= 0 && first + count <= src.capacity / chunk &&
+               first + count <= dst.capacity,
+           "mean_keys: {} chunks of {} rows from {} on, of {} rows into {}", count, chunk, first,
+           src.capacity, dst.capacity);
+  if (count > 0) do_mean_keys(src, chunk, first, count, dst);
+}
+
 void Backend::expand_keys(const LowRankKeys& keys, TensorView ids, int chunk, std::int64_t first,
                           const RopeView& rope, const KvView& dst) {
   expect_kv("expand_keys", dst, traits_);

@@ -103,6 +103,10 @@ class ForwardingBackend : public Backend {
                     TensorView out) override {
     to_.read_keys(src, row, count, rope, out);
   }
+  void do_mean_keys(const KvView& src, int chunk, std::int64_t first, std::int64_t count,
+                    const KvView& dst) override {
+    to_.mean_keys(src, chunk, first, count, dst);
+  }
   void do_expand_keys(const LowRankKeys& keys, TensorView ids, int chunk, std::int64_t first,
                       const RopeView& rope, const KvView& dst) override {
     to_.expand_keys(keys, ids, chunk, first, rope, dst);

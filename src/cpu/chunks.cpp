@@ -110,6 +110,27 @@ void score_chunks(const Workers& workers, TensorView q, const KvView& kv, int ch
   });
 }
 
+void mean_keys(const Workers& workers, const KvView& src, int chunk, std::int64_t first,
+               std::int64_t count, const KvView& dst) {
+  const int d = src.head_dim, pair = pairing(src.format.type);
+  const Workers c = with_threads_for(workers, src.format.bytes(src.kv_heads * count * chunk * d));
+  parallel_for(c, src.kv_heads * count, [&](std::int64_t i, int) {
+    const std::int64_t head = i / count, row = first + i % count;
+    visit_float(src.format.type, [&](auto format) {
+      using F = decltype(format);
+      const auto* from = reinterpret_cast<const typename F::Stored*>(k_head(src, head));
+      auto* to = reinterpret_cast<typename F::Stored*>(k_head(dst, head));
+      float sum[kMaxHeadDim] = {};
+      for (std::int64_t key = row * chunk; key < (row + 1) * chunk; ++key) {
+        for (int j = 0; j < d; ++j) sum[j] += F::load(from[k_element(pair, d, key, j)]);
+      }
+      for (int j = 0; j < d; ++j) {
+        to[k_element(pair, d, row, j)] = F::store(sum[j] / static_cast<float>(chunk));
+      }
+    });
+  });
+}
+
 void top_chunks(const Workers& workers, TensorView scores, TensorView ids) {
   const std::int64_t heads = scores.shape[0], chunks = scores.shape[1], n = ids.shape[1];
   const std::int64_t bytes = heads * chunks * std::int64_t{sizeof(std::uint64_t)};

@@ -117,6 +117,10 @@ class CpuBackend final : public HostBackend {
                     TensorView out) override {
     cpu::read_keys(workers_, src, row, count, rope, out);
   }
+  void do_mean_keys(const KvView& src, int chunk, std::int64_t first, std::int64_t count,
+                    const KvView& dst) override {
+    cpu::mean_keys(workers_, src, chunk, first, count, dst);
+  }
   void do_expand_keys(const LowRankKeys& keys, TensorView ids, int chunk, std::int64_t first,
                       const RopeView& rope, const KvView& dst) override {
     cpu::expand_keys(workers_, keys, ids, chunk, first, rope, dst);

@@ -36,6 +36,8 @@ void gather_chunks(const Workers& workers, const KvView& src, TensorView ids, in
                    const KvView& dst, const ExpandedKeys& expanded = {});
 void read_keys(const Workers& workers, const KvView& src, std::int64_t row, std::int64_t count,
                const RopeView& rope, TensorView out);
+void mean_keys(const Workers& workers, const KvView& src, int chunk, std::int64_t first,
+               std::int64_t count, const KvView& dst);
 void expand_keys(const Workers& workers, const LowRankKeys& keys, TensorView ids, int chunk,
                  std::int64_t first, const RopeView& rope, const KvView& dst);
 void copy_rows(const Workers& workers, const KvView& src, std::int64_t src_row, const KvView& dst,

@@ -256,6 +256,10 @@ class CudaBackend final : public Backend, public DeviceQueue {
                     TensorView out) override {
     kernels::read_keys(src, row, count, rope, out, stream());
   }
+  void do_mean_keys(const KvView& src, int chunk, std::int64_t first, std::int64_t count,
+                    const KvView& dst) override {
+    kernels::mean_keys(src, chunk, first, count, dst, stream());
+  }
   void do_expand_keys(const LowRankKeys& keys, TensorView ids, int chunk, std::int64_t first,
                       const RopeView& rope, const KvView& dst) override {
     kernels::expand_keys(keys, ids, chunk, first, rope, dst, stream());

@@ -10,18 +10,19 @@ namespace triforce {
 namespace {
 
 // Dense layers append to rows where they lie, and those of a far head are in its slot, too.
-// Selections for each token would bring every key over the bus for each that is drafted, and sums
-// of attention for every 32 tokens of the prompt.
+// Selections for each token without landmarks would bring every key over the bus for each that is
+// drafted, and sums of attention for every 32 tokens of the prompt.
 void check_homes(const PlanInput& in) {
   if (in.run.homes.near_heads.empty()) return;
-  const bool each_token = in.options.rebuild.kind == RebuildPolicy::Kind::kToken;
+  const bool each_token = in.options.rebuild.kind == RebuildPolicy::Kind::kToken &&
+                          in.options.selection != Selection::kMeanKey;
   if (any_method(in.run.methods, &MethodSpec::selects) &&
       (each_token || replays_prompt(in.options.selection))) {
     throw_usage(
         "{}: expected all KV heads in the device's memory, found some in the host's: leave out "
         "--kv-offload and --on-chip",
-        each_token ? "--rebuild token"
-                   : fmt::format("--selection {}", to_string(in.options.selection)));
+        fmt::format("{}--selection {}", each_token ? "--rebuild token with " : "",
+                    to_string(in.options.selection)));
   }
   const int kv_heads = local_shape(in.target, in.shard).kv_heads;
   for (int l = 0; l < in.options.dense_layers; ++l) {

@@ -142,14 +142,20 @@ void plan_retrieval(PlanSums& sums, Pass pass) {
                       DenseLayers::bytes(t.layers, shape.kv_heads, shape.head_dim,
                                          kMaxBatchInvariantRows, sums.in().dtype, sums.granule()));
   }
-  if (o.rebuild.kind == RebuildPolicy::Kind::kToken) {
-    // Each pass scores all keys, or attends to all keys and values.
-    const std::int64_t layer = sums.kv_bytes_of_layer(pass);
-    sums.bytes_of(pass).all_per_token += selecting * (rule_of(o.selection) ? layer / 2 : layer);
-    // Of each selected key every head reads what it is rebuilt from.
-    sums.bytes_of(pass).kv_per_token +=
-        selecting * shape.kv_heads * KvFormat(sums.in().dtype).bytes(o.key_rank);
+  if (o.rebuild.kind != RebuildPolicy::Kind::kToken) return;
+  // Each pass reads a landmark of each chunk, or scores all keys, or attends to all keys and
+  // values.
+  const std::int64_t layer = sums.kv_bytes_of_layer(pass);
+  PassBytes& bytes = sums.bytes_of(pass);
+  if (const auto landmarks = RetrievalCache::landmark_shape(
+          t.layers, shape.kv_heads, shape.head_dim, held, sums.in().dtype, options_of(o))) {
+    sums.add_of_lanes(MemTag::kKvRetrieval, landmarks->bytes(sums.granule()));
+    bytes.all_per_token += selecting * layer / 2 / o.chunk_size;
+  } else {
+    bytes.all_per_token += selecting * (rule_of(o.selection) ? layer / 2 : layer);
   }
+  // Of each selected key every head reads what it is rebuilt from.
+  bytes.kv_per_token += selecting * shape.kv_heads * KvFormat(sums.in().dtype).bytes(o.key_rank);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <Eigen/Eigenvalues>
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <limits>
 
 #include "core/rounding.h"
@@ -17,28 +18,40 @@ namespace {
 using Rows = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using MappedRows = Eigen::Map<const Rows>;
 
-// gram += keys^T keys, its lower triangle alone. Each part of it is summed by one thread.
-void add_products(const MappedRows& keys, Eigen::MatrixXd& gram) {
-  constexpr Eigen::Index kColumns = 64;
-  const Eigen::Index width = keys.cols(), parts = ceil_div(width, kColumns);
+// part(first, n) of each 64 of `count`, by one thread each, so that a sum has one order. Throws
+// what a part has thrown.
+template <class Part>
+void each_part(Eigen::Index count, const Part& part) {
+  constexpr Eigen::Index kAtOnce = 64;
+  const Eigen::Index parts = ceil_div(count, kAtOnce);
+  std::exception_ptr thrown;
 #pragma omp parallel for schedule(dynamic)
   for (Eigen::Index i = 0; i < parts; ++i) {
-    const Eigen::Index first = i * kColumns, n = std::min(kColumns, width - first);
-    gram.block(first, first, width - first, n) +=
-        (keys.rightCols(width - first).transpose() * keys.middleCols(first, n)).cast<double>();
+    try {
+      part(i * kAtOnce, std::min(kAtOnce, count - i * kAtOnce));
+    } catch (...) {
+#pragma omp critical
+      thrown = std::current_exception();
+    }
   }
+  if (thrown) std::rethrow_exception(thrown);
 }
 
-// [rows, rank]; each part of the rows by one thread.
+// gram += keys^T keys, its lower triangle alone.
+void add_products(const MappedRows& keys, Eigen::MatrixXd& gram) {
+  const Eigen::Index width = keys.cols();
+  each_part(width, [&](Eigen::Index first, Eigen::Index n) {
+    gram.block(first, first, width - first, n) +=
+        (keys.rightCols(width - first).transpose() * keys.middleCols(first, n)).cast<double>();
+  });
+}
+
+// [rows, rank]
 Rows product_of(const MappedRows& keys, const Eigen::MatrixXf& directions) {
-  constexpr Eigen::Index kRows = 64;
   Rows product(keys.rows(), directions.cols());
-  const Eigen::Index parts = ceil_div(keys.rows(), kRows);
-#pragma omp parallel for schedule(dynamic)
-  for (Eigen::Index i = 0; i < parts; ++i) {
-    const Eigen::Index first = i * kRows, n = std::min(kRows, keys.rows() - first);
+  each_part(keys.rows(), [&](Eigen::Index first, Eigen::Index n) {
     product.middleRows(first, n).noalias() = keys.middleRows(first, n) * directions;
-  }
+  });
   return product;
 }
 

@@ -20,6 +20,21 @@ LowRankPrompt::Shape RetrievalCache::low_rank_shape(int layers, int kv_heads, in
           .type = type};
 }
 
+std::optional<Landmarks::Shape> RetrievalCache::landmark_shape(int layers, int kv_heads,
+                                                               int head_dim, std::int64_t capacity,
+                                                               KvFormat format, const Options& o) {
+  if (o.rebuild.kind != RebuildPolicy::Kind::kToken || o.selection != Selection::kMeanKey) {
+    return std::nullopt;
+  }
+  return Landmarks::Shape{.first_layer = o.dense_layers,
+                          .layers = layers,
+                          .kv_heads = kv_heads,
+                          .head_dim = head_dim,
+                          .chunks = capacity / o.chunk_size,
+                          .chunk_size = o.chunk_size,
+                          .format = format};
+}
+
 RetrievalCache::RetrievalCache(Backend& backend, FullCache& full, int layers, int heads,
                                int kv_heads, int head_dim, std::int64_t max_pending,
                                KvFormat format, const Options& o, LaneMemory* memory)
@@ -56,6 +71,9 @@ RetrievalCache::RetrievalCache(Backend& backend, FullCache& full, int layers, in
              to_string(o.selection));
     low_rank_.emplace(b_,
                       low_rank_shape(layers, kv_heads, head_dim, full.capacity(), format.type, o));
+  }
+  if (const auto shape = landmark_shape(layers, kv_heads, head_dim, full.capacity(), format, o)) {
+    landmarks_.emplace(b_, *shape);
   }
   layout_ = marked_.layout = prefix(0);
   // Its own passes, and those of the full cache whose chunks it weighs.
@@ -104,27 +122,43 @@ TensorView RetrievalCache::attention_mass() const {
                    {kv_heads_, full_.capacity() / options_.chunk_size});
 }
 
+TensorView RetrievalCache::scores_of(int l, const RetrievalLayout& after, Selection by) const {
+  const TensorView all =
+      by == Selection::kH2O ? sums_->of_layer(l - dense_layers()) : attention_mass();
+  return all.slice(1, 0, after.n_scored / options_.chunk_size);
+}
+
 void RetrievalCache::select(int l, TensorView q, const RowSource& rows,
                             const RetrievalLayout& after, Selection by) {
   if (after.selected_rows == 0) return;
-  const std::int64_t chunks = after.n_scored / options_.chunk_size;
-  const TensorView all =
-      by == Selection::kH2O ? sums_->of_layer(l - dense_layers()) : attention_mass();
-  const TensorView scores = all.slice(1, 0, chunks);
-  if (const auto rule = rule_of(by)) rows.score(q, options_.chunk_size, scores, *rule);
-  const HeadRange heads = rows.heads();
-  if (low_rank_) low_rank_->favour(l, heads, all.rows(heads.first, heads.count));
-  b_.top_chunks(scores.rows(heads.first, heads.count),
+  if (const auto rule = rule_of(by)) {
+    rows.score(q, options_.chunk_size, scores_of(l, after, by), *rule);
+  }
+  choose(l, rows.heads(), after, by);
+}
+
+void RetrievalCache::choose(int l, const HeadRange& heads, const RetrievalLayout& after,
+                            Selection by) {
+  if (low_rank_) low_rank_->favour(l, heads, attention_mass().rows(heads.first, heads.count));
+  b_.top_chunks(scores_of(l, after, by).rows(heads.first, heads.count),
                 ids_of(l, after.selected_rows).rows(heads.first, heads.count));
 }
 
 void RetrievalCache::select_by_query(int l, TensorView q, const RopeView& rope,
                                      const RetrievalLayout& after) {
   const RowSource rows = full_.layer(l);
-  if (options_.selection == Selection::kAttention && after.selected_rows > 0) {
-    rows.attend(q, selecting_.get(), rope, attended_.view(), attention_mass(), options_.chunk_size);
+  const Selection by = options_.selection;
+  const TensorView query = make_view(q.data, q.dtype, {q.shape[1], q.shape[2]});
+  if (landmarks_ && after.selected_rows > 0) {
+    landmarks_->score(l, query, scores_of(l, after, by));
+    choose(l, rows.heads(), after, by);
+  } else {
+    if (by == Selection::kAttention && after.selected_rows > 0) {
+      rows.attend(q, selecting_.get(), rope, attended_.view(), attention_mass(),
+                  options_.chunk_size);
+    }
+    select(l, query, rows, after, by);
   }
-  select(l, make_view(q.data, q.dtype, {q.shape[1], q.shape[2]}), rows, after, options_.selection);
   write(l, rows, after);
 }
 
@@ -138,6 +172,7 @@ void RetrievalCache::select_prompt(TensorView queries, const RopeView& rope) {
   const std::int64_t tokens = full_.committed();
   const RetrievalLayout after = prefix(tokens / options_.chunk_size * options_.chunk_size);
   if (after.selected_rows > 0) selecting_.set(tokens);
+  if (landmarks_) landmarks_->extend(full_, after.n_scored / options_.chunk_size);
   for (int l = dense_layers(); l < storage_.layers(); ++l) {
     select_by_query(l, queries.rows(l, 1), rope, after);
   }
@@ -163,6 +198,7 @@ std::span<const Placement> RetrievalCache::begin(std::int64_t n, std::int64_t ti
   choosing_ = n > 0 && selects_each_token() && !layout_.token_order;
   if (!choosing_) return placements;
   selecting_.set(layout_.committed);
+  if (landmarks_) landmarks_->extend(full_, layout_.n_scored / options_.chunk_size);
   selected_at_ = length_;
   ++selections_;
   return placements;
@@ -249,6 +285,7 @@ void RetrievalCache::start_over(const Marked& from) {
   selected_at_ = from.selected_at;
   layout_ = from.layout;
   length_ = layout_.committed;
+  if (landmarks_) landmarks_->forget_beyond(layout_.committed / options_.chunk_size);
   pass_.reset();
   trigger_.restart();
   selections_ = 0;

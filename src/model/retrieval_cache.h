@@ -4,6 +4,7 @@
 
 #include "model/attention_sums.h"
 #include "model/full_cache.h"
+#include "model/landmarks.h"
 #include "model/low_rank_prompt.h"
 #include "model/rebuild_trigger.h"
 #include "model/retrieval_layout.h"
@@ -40,6 +41,10 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   // The low-rank form that a model's cache has; layers, heads and dimensions as below.
   static LowRankPrompt::Shape low_rank_shape(int layers, int kv_heads, int head_dim,
                                              std::int64_t capacity, DType type, const Options& o);
+  // The landmarks that it selects by for each token; nullopt: it has none.
+  static std::optional<Landmarks::Shape> landmark_shape(int layers, int kv_heads, int head_dim,
+                                                        std::int64_t capacity, KvFormat format,
+                                                        const Options& o);
   // Returns the most rows of one pass.
   static std::int64_t max_append(const RebuildPolicy& policy, std::int64_t max_pending) {
     return policy.kind == RebuildPolicy::Kind::kToken ? 1 : max_pending;
@@ -116,10 +121,15 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   // The chunks of layer l that fill `after`, by q[1, H, d], and its rows: by their mean keys, or by
   // the attention that q pays to all that is committed, as many tokens as selecting_ says.
   void select_by_query(int l, TensorView q, const RopeView& rope, const RetrievalLayout& after);
-  // The chunks of layer l that fill `after`, of the heads of `rows`: by their queries q[h, d],
-  // attention_mass() or the sums of it.
+  // The scores [Hkv, n] of all chunks that `after` was selected from: attention_mass(), or the sums
+  // of it.
+  TensorView scores_of(int l, const RetrievalLayout& after, Selection by) const;
+  // The chunks of layer l that fill `after`, of the heads of `rows`: by their queries q[h, d], or
+  // by scores_of() as they are.
   void select(int l, TensorView q, const RowSource& rows, const RetrievalLayout& after,
               Selection by);
+  // The same by scores_of(), which are there.
+  void choose(int l, const HeadRange& heads, const RetrievalLayout& after, Selection by);
   // Writes recent tokens [begin, committed) of layer l, of the heads of `rows`.
   void write_recent(int l, const RowSource& rows, const RetrievalLayout& r,
                     std::int64_t begin) const;
@@ -139,6 +149,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   Tensor attended_;          // [1, H d]: what select_prompt()'s attention gives, not used
   std::optional<AttentionSums> sums_;  // kH2O
   std::optional<LowRankPrompt> low_rank_;
+  std::optional<Landmarks> landmarks_;
   RebuildTrigger trigger_;
   std::int64_t selections_ = 0;
   bool choosing_ = false;         // what the token of the pass in progress attends to

@@ -41,6 +41,11 @@ void RowSource::read_keys(std::int64_t from, const RopeView& rope, TensorView ou
   }
 }
 
+void RowSource::mean_keys(int chunk, std::int64_t first, std::int64_t count,
+                          const KvView& dst) const {
+  for (const KvView& kv : places_) b_.mean_keys(kv, chunk, first, count, part(dst, kv));
+}
+
 void RowSource::copy(std::int64_t from, const KvView& dst, std::int64_t to,
                      std::int64_t count) const {
   for (const KvView& kv : places_) b_.copy_rows(kv, from, part(dst, kv), to, count);

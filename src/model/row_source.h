@@ -37,6 +37,8 @@ class RowSource {
               const ExpandedKeys& expanded = {}) const;
   // out[count, Hkv d] = the keys of rows [from, ...), as Backend::read_keys() has them.
   void read_keys(std::int64_t from, const RopeView& rope, TensorView out) const;
+  // Rows [first, first + count) of dst = the mean keys of chunks [first, ...).
+  void mean_keys(int chunk, std::int64_t first, std::int64_t count, const KvView& dst) const;
   // Rows [to, to + count) of dst = rows [from, ...).
   void copy(std::int64_t from, const KvView& dst, std::int64_t to, std::int64_t count) const;
   // Groups [begin, end) of dst.older = rows [begin kKvGroup, end kKvGroup).

@@ -506,6 +506,22 @@ void ReferenceBackend::do_read_keys(const KvView& src, std::int64_t row, std::in
   }
 }
 
+void ReferenceBackend::do_mean_keys(const KvView& src, int chunk, std::int64_t first,
+                                    std::int64_t count, const KvView& dst) {
+  const DType type = src.format.type;
+  for (int h = 0; h < src.kv_heads; ++h) {
+    for (std::int64_t c = first; c < first + count; ++c) {
+      for (std::int64_t j = 0; j < src.head_dim; ++j) {
+        double sum = 0;
+        for (std::int64_t i = c * chunk; i < (c + 1) * chunk; ++i) {
+          sum += load(src.k, type, row_offset(src, h, i) + j);
+        }
+        store(dst.k, type, row_offset(dst, h, c) + j, sum / chunk);
+      }
+    }
+  }
+}
+
 void ReferenceBackend::do_expand_keys(const LowRankKeys& keys, TensorView ids, int chunk,
                                       std::int64_t first, const RopeView& rope, const KvView& dst) {
   const TensorView& a = keys.coefficients;

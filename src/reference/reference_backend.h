@@ -50,6 +50,8 @@ class ReferenceBackend : public HostBackend {
                         const ExpandedKeys& expanded) override;
   void do_read_keys(const KvView& src, std::int64_t row, std::int64_t count, const RopeView& rope,
                     TensorView out) override;
+  void do_mean_keys(const KvView& src, int chunk, std::int64_t first, std::int64_t count,
+                    const KvView& dst) override;
   void do_expand_keys(const LowRankKeys& keys, TensorView ids, int chunk, std::int64_t first,
                       const RopeView& rope, const KvView& dst) override;
   void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,

@@ -200,6 +200,42 @@ void check_gathers(Backend& b, DType dtype, const Emit& emit) {
   emit(worst.check());
 }
 
+// A mean is within the roundings of its sum and of its type; values and other rows stay.
+void check_means(Backend& b, DType dtype, const Emit& emit) {
+  constexpr int kHeads = 3;
+  constexpr std::int64_t kChunks = 37, kFirst = 5, kCount = 29;
+  Worst exact(label("mean_keys, other rows", dtype)), worst(label("mean_keys", dtype));
+  for (const int d : small_head_dims(b)) {
+    for (const int chunk : {1, 3, 8, 40}) {
+      KnownCache source(b, dtype, kHeads, d, kChunks * chunk), to(b, dtype, kHeads, d, kChunks);
+      source.fill(12);
+      to.fill(13);
+      b.mean_keys(source.view(), chunk, kFirst, kCount, to.view());
+      const Floats got = to.read().k;
+      for (int h = 0; h < kHeads; ++h) {
+        for (std::int64_t c = kFirst; c < kFirst + kCount; ++c) {
+          for (std::int64_t j = 0; j < d; ++j) {
+            double mean = 0, size = 0;
+            for (std::int64_t r = c * chunk; r < (c + 1) * chunk; ++r) {
+              const auto x = static_cast<double>(source.model.k[source.at(h, r, j)]);
+              mean += x / chunk;
+              size += std::abs(x) / chunk;
+            }
+            float& key = to.model.k[to.at(h, c, j)];
+            key = got[to.at(h, c, j)];
+            worst.see(static_cast<double>(key), mean,
+                      (chunk + 1) * kEps * size + rounding_of(dtype) * (std::abs(mean) + kEps) +
+                          underflow_of(dtype));
+          }
+        }
+      }
+      to.compare(exact);
+    }
+  }
+  emit(exact.check());
+  emit(worst.check());
+}
+
 struct Expanded {
   int kv_heads, d, chunk;
   std::int64_t rank, tokens, taken, first;
@@ -411,6 +447,7 @@ void check_cache_ops(Backend& tested, const Emit& emit) {
     check_moves(tested, dtype, emit);
     check_gathers(tested, dtype, emit);
     check_read(tested, dtype, emit);
+    check_means(tested, dtype, emit);
     check_expanded(tested, dtype, emit);
     for (const ChunkRule rule : {ChunkRule::kMeanKey, ChunkRule::kKeyBounds}) {
       check_scores(tested, dtype, rule, emit);

@@ -462,6 +462,24 @@ TEST_P(Preconditions, ReadKeys) {
   refused("no rows", [&] { b_->read_keys(kv, 2, 0, tables, out); });
 }
 
+TEST_P(Preconditions, MeanKeys) {
+  op_ = "mean_keys";
+  const KvView kv = cache(), to = cache();
+  const std::int64_t chunks = kv.capacity / kChunk;
+  b_->mean_keys(kv, kChunk, 1, chunks - 1, to);
+  b_->mean_keys(kv, kChunk, 1, 0, to);
+  cache_refused("source", kv, [&](auto& v) { b_->mean_keys(v, kChunk, 1, 2, to); });
+  cache_refused("destination", to, [&](auto& v) { b_->mean_keys(kv, kChunk, 1, 2, v); });
+  refused("its own source", [&] { b_->mean_keys(kv, kChunk, 1, 2, kv); });
+  refused("chunks of no rows", [&] { b_->mean_keys(kv, 0, 1, 2, to); });
+  refused("chunks before the first", [&] { b_->mean_keys(kv, kChunk, -1, 2, to); });
+  refused("fewer than no chunks", [&] { b_->mean_keys(kv, kChunk, 1, -1, to); });
+  refused("more chunks than there are", [&] { b_->mean_keys(kv, kChunk, 1, chunks, to); });
+  KvView unrotated = kv;
+  unrotated.format.rotate_on_read = true;
+  refused("unrotated keys", [&] { b_->mean_keys(unrotated, kChunk, 1, 2, to); });
+}
+
 TEST_P(Preconditions, ExpandKeys) {
   op_ = "expand_keys";
   constexpr std::int64_t kTokens = 40, kRank = 32;

@@ -319,6 +319,7 @@ const std::vector<Call>& attentions() {
          copy_rows(to, 3, m.cache(2, 64, 64, 64), 6, 20, nullptr);
          copy_rows(host, 3, from, 6, 20, nullptr);
          for (const KvView& keys : {from, host}) {
+           mean_keys(keys, 3, 1, 7, m.cache(2, 64, 16, 16), nullptr);
            read_keys(keys, 3, 20, m.rope(32, 64), m.f32({20, 128}), nullptr);
          }
        }},

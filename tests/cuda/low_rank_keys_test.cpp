@@ -121,6 +121,30 @@ TEST_P(LowRankKeysTest, AreReadBeforeTheirRotation) {
   }
 }
 
+TEST_P(LowRankKeysTest, HaveMeansOfChunks) {
+  constexpr std::int64_t kFirst = 2, kCount = 9, kChunk = 5, kCapacity = 64, kMeans = 16;
+  const DType type = GetParam();
+  for (const int d : {64, 128}) {
+    const TestCache cache(a_, type, kKvHeads, d, kCapacity, 0, 11),
+        means(a_, type, kKvHeads, d, kMeans, 0, 12);
+    mean_keys(cache.device(), kChunk, kFirst, kCount, means.device(), nullptr);
+    std::vector<std::uint16_t> want = means.k;
+    for (std::int64_t h = 0; h < kKvHeads; ++h) {
+      for (std::int64_t c = kFirst; c < kFirst + kCount; ++c) {
+        for (std::int64_t j = 0; j < d; ++j) {
+          float sum = 0;
+          for (std::int64_t r = c * kChunk; r < (c + 1) * kChunk; ++r) {
+            sum += from_half(cache.k[count(h * kCapacity + r, d) + count(j, 1)], type);
+          }
+          want[count(h * kMeans + c, d) + count(j, 1)] = to_half(sum / kChunk, type);
+        }
+      }
+    }
+    EXPECT_EQ(means.device_k() == want, true) << d;
+    EXPECT_EQ(means.device_v() == means.v, true) << d;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, LowRankKeysTest, ::testing::Values(DType::kF16, DType::kBF16));
 
 }  // namespace

@@ -234,6 +234,18 @@ TEST_F(EngineOnce, SelectionsForEachTokenAreLossless) {
   }
   SpeculationOptions o = toy_options();
   o.rebuild.kind = RebuildPolicy::Kind::kToken;
+  // By landmarks also where the full cache is far: the same chunks, and so the same drafts.
+  for (const int rank : {0, 16}) {
+    o.key_rank = rank;
+    o.outlier_chunks = rank / 16;
+    const auto origins_of = [&](const KvHomes& homes) {
+      ToyRun run(*backend_, pair, o, {203, 90, methods, homes});
+      run.prefill(toy_prompt(203, kVocab, 0));
+      return run.generate(Method::kRetrieval, 90, 5, 0).origins;
+    };
+    EXPECT_EQ(origins_of({}), origins_of(spread_homes(2, 2, 1))) << rank;
+  }
+  o.key_rank = o.outlier_chunks = 0;
   expect_targets_joint_distribution(backend_.get(), std::vector{Method::kRetrieval}, o);
 }
 
@@ -394,10 +406,16 @@ TEST_F(EngineOnce, OptionsThatDoNotFitAreUsageErrors) {
               offloaded);
     EXPECT_EQ(refused([&](auto& o, auto& s) {
                 o.rebuild.kind = RebuildPolicy::Kind::kToken;
+                o.selection = Selection::kQuest;
                 s.methods = {Method::kRetrieval, Method::kStreamingHierarchy};
                 if (offloaded) s.homes = spread_homes(2, 2, 2);
               }),
               offloaded);
+    EXPECT_FALSE(refused([&](auto& o, auto& s) {  // by landmarks
+      o.rebuild.kind = RebuildPolicy::Kind::kToken;
+      s.methods = {Method::kRetrieval};
+      if (offloaded) s.homes = spread_homes(2, 2, 2);
+    }));
   }
   EXPECT_TRUE(refused([](auto& o, auto& s) {
     o.rebuild.kind = RebuildPolicy::Kind::kToken;

@@ -85,6 +85,35 @@ TEST(DenseLayers, PassesReadTheFullCacheOfTheirLayers) {
   }
 }
 
+// Of a target of 32 equal layers: selections for each token read a key of each chunk, half of a row
+// in 8, or all keys, or all rows.
+TEST(SelectionsForEachToken, ReadLandmarksOrAllKeysOrAllRows) {
+  constexpr std::int64_t kTokens = 10'000, kBudget = 1024, kRow = 2 * 4096 * 2;
+  PlanInput in;
+  in.target = *find_preset("llama-7B-128K");
+  in.options.budget = kBudget;
+  in.run = {kTokens, 16, {Method::kRetrieval}};
+  const MemoryPlan once = plan_memory(in);
+  in.options.rebuild.kind = RebuildPolicy::Kind::kToken;
+  for (const auto& [selection, row] : {std::pair(Selection::kMeanKey, kRow / 16),
+                                       {Selection::kQuest, kRow / 2},
+                                       {Selection::kAttention, kRow}}) {
+    in.options.selection = selection;
+    const MemoryPlan each = plan_memory(in);
+    EXPECT_EQ(each.passes[Pass::kRetrieval].at(kTokens) - once.passes[Pass::kRetrieval].at(kTokens),
+              32 * kTokens * row)
+        << to_string(selection);
+    const auto tag = static_cast<std::size_t>(MemTag::kKvRetrieval);
+    EXPECT_EQ(each.bytes[tag] > once.bytes[tag], selection == Selection::kMeanKey);
+  }
+  in.options.selection = Selection::kMeanKey;
+  in.options.key_rank = 160;
+  const MemoryPlan rebuilt = plan_memory(in);
+  EXPECT_EQ(
+      rebuilt.passes[Pass::kRetrieval].at(kTokens) - once.passes[Pass::kRetrieval].at(kTokens),
+      32 * (kTokens * kRow / 16 + kBudget * 32 * 160 * 2));
+}
+
 // Llama-3.2-1B with tied embeddings and with a head of its own: a pass multiplies by every matrix
 // once and reads one row of the table a token, so both read the same.
 TEST(TiedEmbeddings, APassReadsTheOutputMatrixAndNotTheTable) {

@@ -57,7 +57,8 @@ TEST(NoAllocation, PassesCommitsRebuildsAndRewinds) {
   for (const auto& [selection, rebuild] :
        {std::pair(Selection::kMeanKey, RebuildPolicy::Kind::kEvery),
         {Selection::kAttention, RebuildPolicy::Kind::kEvery},
-        {Selection::kAttention, RebuildPolicy::Kind::kToken}}) {
+        {Selection::kAttention, RebuildPolicy::Kind::kToken},
+        {Selection::kMeanKey, RebuildPolicy::Kind::kToken}}) {
     RetrievalCache retrieval(b, full, c.layers, c.heads, c.kv_heads, c.head_dim, 16, w.dtype,
                              {24, 4, selection, {rebuild, 6, 0}, 1});
     const auto rows = static_cast<std::size_t>(std::min<std::int64_t>(2, retrieval.max_append()));

@@ -79,6 +79,7 @@ class Broken final : public ForwardingBackend {
     kGatheredKeys,
     kExpanded,
     kKeysRead,
+    kMeans,
     kCopyRows,
     kRope,
     kEmbed,
@@ -206,6 +207,11 @@ class Broken final : public ForwardingBackend {
     ForwardingBackend::do_read_keys(src, row, count, fault_ == Fault::kKeysRead ? turned_on : rope,
                                     out);
   }
+  void do_mean_keys(const KvView& src, int chunk, std::int64_t first, std::int64_t count,
+                    const KvView& dst) override {
+    ForwardingBackend::do_mean_keys(src, chunk, first, fault_ == Fault::kMeans ? count - 1 : count,
+                                    dst);
+  }
   void do_expand_keys(const LowRankKeys& keys, TensorView ids, int chunk, std::int64_t first,
                       const RopeView& rope, const KvView& dst) override {
     if (fault_ == Fault::kExpanded) ++first;
@@ -255,6 +261,7 @@ TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
         {Fault::kGather, "operations: gather_chunks, f32"},
         {Fault::kGatheredKeys, "operations: gather_chunks, f32"},
         {Fault::kKeysRead, "operations: read_keys, bf16 rows"},
+        {Fault::kMeans, "operations: mean_keys, bf16 rows"},
         {Fault::kExpanded, "operations: expand_keys, f16 rows"},
         {Fault::kCopyRows, "operations: copy_rows, f32"},
         {Fault::kRope, "operations: rope_append"},
