@@ -208,20 +208,5 @@ TEST(DraftWindow, PassesReadAllOfItEachTime) {
   EXPECT_EQ(plan_memory(in).total_bytes(), bytes);
 }
 
-// A selection for each drafted token scores every key, or attends to every key and value.
-TEST(TokenSelection, PassesReadWhatTheySelectFrom) {
-  constexpr std::int64_t kTokens = 10'000;
-  PlanInput in;
-  in.target = *find_preset("llama-7B-128K");
-  in.run = {kTokens, 16, {Method::kRetrieval}};
-  const auto retrieval_bytes = [&] { return plan_memory(in).passes[Pass::kRetrieval].at(kTokens); };
-  const std::int64_t kept = retrieval_bytes();
-  const std::int64_t all = plan_memory(in).kv_bytes_per_token * kTokens;
-  in.options.rebuild.kind = RebuildPolicy::Kind::kToken;
-  EXPECT_EQ(retrieval_bytes(), kept + all / 2);
-  in.options.selection = Selection::kAttention;
-  EXPECT_EQ(retrieval_bytes(), kept + all);
-}
-
 }  // namespace
 }  // namespace triforce
