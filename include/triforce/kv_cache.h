@@ -251,5 +251,10 @@ struct RebuildPolicy {
   std::int64_t every_tokens = 0;  // kEvery: committed tokens between selections
   double below_rate = 0;          // kAdaptive: rolling outer acceptance that triggers one
 };
+// Whether a retrieval cache keeps a landmark of each chunk, its mean key (as ShadowKV, 2410.21465),
+// for selections that would read every key for each token. Chunks of one token are their keys.
+constexpr bool keeps_landmarks(const RebuildPolicy& rebuild, Selection s, int chunk_size) {
+  return rebuild.kind == RebuildPolicy::Kind::kToken && s == Selection::kMeanKey && chunk_size > 1;
+}
 
 }  // namespace triforce

@@ -14,18 +14,21 @@ namespace {
 // drafted, and sums of attention for every 32 tokens of the prompt.
 void check_homes(const PlanInput& in) {
   if (in.run.homes.near_heads.empty()) return;
-  const bool each_token = in.options.rebuild.kind == RebuildPolicy::Kind::kToken &&
-                          in.options.selection != Selection::kMeanKey;
+  const SpeculationOptions& o = in.options;
+  const bool each_token = o.rebuild.kind == RebuildPolicy::Kind::kToken &&
+                          !keeps_landmarks(o.rebuild, o.selection, o.chunk_size);
   if (any_method(in.run.methods, &MethodSpec::selects) &&
-      (each_token || replays_prompt(in.options.selection))) {
+      (each_token || replays_prompt(o.selection))) {
+    const std::string selection = fmt::format("--selection {}", to_string(o.selection));
     throw_usage(
         "{}: expected all KV heads in the device's memory, found some in the host's: leave out "
         "--kv-offload and --on-chip",
-        fmt::format("{}--selection {}", each_token ? "--rebuild token with " : "",
-                    to_string(in.options.selection)));
+        each_token
+            ? fmt::format("--rebuild token with {} and --chunk-size {}", selection, o.chunk_size)
+            : selection);
   }
   const int kv_heads = local_shape(in.target, in.shard).kv_heads;
-  for (int l = 0; l < in.options.dense_layers; ++l) {
+  for (int l = 0; l < o.dense_layers; ++l) {
     const int near = in.run.homes.near_heads.at(static_cast<std::size_t>(l));
     if (near == kv_heads) continue;
     throw_usage(

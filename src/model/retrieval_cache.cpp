@@ -23,9 +23,7 @@ LowRankPrompt::Shape RetrievalCache::low_rank_shape(int layers, int kv_heads, in
 std::optional<Landmarks::Shape> RetrievalCache::landmark_shape(int layers, int kv_heads,
                                                                int head_dim, std::int64_t capacity,
                                                                KvFormat format, const Options& o) {
-  if (o.rebuild.kind != RebuildPolicy::Kind::kToken || o.selection != Selection::kMeanKey) {
-    return std::nullopt;
-  }
+  if (!keeps_landmarks(o.rebuild, o.selection, o.chunk_size)) return std::nullopt;
   return Landmarks::Shape{.first_layer = o.dense_layers,
                           .layers = layers,
                           .kv_heads = kv_heads,

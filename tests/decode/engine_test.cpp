@@ -411,11 +411,16 @@ TEST_F(EngineOnce, OptionsThatDoNotFitAreUsageErrors) {
                 if (offloaded) s.homes = spread_homes(2, 2, 2);
               }),
               offloaded);
-    EXPECT_FALSE(refused([&](auto& o, auto& s) {  // by landmarks
-      o.rebuild.kind = RebuildPolicy::Kind::kToken;
-      s.methods = {Method::kRetrieval};
-      if (offloaded) s.homes = spread_homes(2, 2, 2);
-    }));
+    for (const int chunk_size : {1, 2}) {  // by keys, and by landmarks
+      EXPECT_EQ(refused([&](auto& o, auto& s) {
+                  o.rebuild.kind = RebuildPolicy::Kind::kToken;
+                  o.chunk_size = chunk_size;
+                  s.methods = {Method::kRetrieval};
+                  if (offloaded) s.homes = spread_homes(2, 2, 2);
+                }),
+                offloaded && chunk_size == 1)
+          << chunk_size;
+    }
   }
   EXPECT_TRUE(refused([](auto& o, auto& s) {
     o.rebuild.kind = RebuildPolicy::Kind::kToken;

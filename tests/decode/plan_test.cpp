@@ -95,18 +95,26 @@ TEST(SelectionsForEachToken, ReadLandmarksOrAllKeysOrAllRows) {
   in.run = {kTokens, 16, {Method::kRetrieval}};
   const MemoryPlan once = plan_memory(in);
   in.options.rebuild.kind = RebuildPolicy::Kind::kToken;
-  for (const auto& [selection, row] : {std::pair(Selection::kMeanKey, kRow / 16),
-                                       {Selection::kQuest, kRow / 2},
-                                       {Selection::kAttention, kRow}}) {
-    in.options.selection = selection;
+  struct Case {
+    Selection selection;
+    int chunk_size;
+    std::int64_t row;
+  };
+  for (const Case& c : {Case{Selection::kMeanKey, 8, kRow / 16},
+                        {Selection::kMeanKey, 1, kRow / 2},  // a key is the mean of its own chunk
+                        {Selection::kQuest, 8, kRow / 2},
+                        {Selection::kAttention, 8, kRow}}) {
+    in.options.selection = c.selection;
+    in.options.chunk_size = c.chunk_size;
     const MemoryPlan each = plan_memory(in);
     EXPECT_EQ(each.passes[Pass::kRetrieval].at(kTokens) - once.passes[Pass::kRetrieval].at(kTokens),
-              32 * kTokens * row)
-        << to_string(selection);
+              32 * kTokens * c.row)
+        << to_string(c.selection) << c.chunk_size;
     const auto tag = static_cast<std::size_t>(MemTag::kKvRetrieval);
-    EXPECT_EQ(each.bytes[tag] > once.bytes[tag], selection == Selection::kMeanKey);
+    EXPECT_EQ(each.bytes[tag] > once.bytes[tag], c.row < kRow / 2);
   }
   in.options.selection = Selection::kMeanKey;
+  in.options.chunk_size = 8;
   in.options.key_rank = 160;
   const MemoryPlan rebuilt = plan_memory(in);
   EXPECT_EQ(
