@@ -10,8 +10,8 @@ namespace triforce {
 namespace {
 
 // Dense layers append to rows where they lie, and those of a far head are in its slot, too.
-// Selections for each token without landmarks would bring every key over the bus for each that is
-// drafted, and sums of attention for every 32 tokens of the prompt.
+// Without landmarks, selections for each token would bring every key over the bus for each draft.
+// Sums of attention would bring them for every 32 tokens of the prompt.
 void check_homes(const PlanInput& in) {
   if (in.run.homes.near_heads.empty()) return;
   const SpeculationOptions& o = in.options;

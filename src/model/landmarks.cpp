@@ -1,4 +1,4 @@
-// Tests: tests/model/retrieval_selection_test.cpp, tests/model/cache_fuzz_test.cpp
+// Tests: tests/model/retrieval_selection_test.cpp, tests/decode/engine_test.cpp
 #include "model/landmarks.h"
 
 #include <algorithm>

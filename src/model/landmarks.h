@@ -5,8 +5,8 @@
 
 namespace triforce {
 
-// The mean keys of the chunks of a full cache, beside it: what selects for each token reads one row
-// for a chunk (the landmarks of ShadowKV, arXiv 2410.21465). Of layers [first_layer, layers).
+// The mean keys of a full cache's chunks, in layers [first_layer, layers): the landmarks of
+// ShadowKV (arXiv 2410.21465). What selects for each token reads one row of them for a chunk.
 class Landmarks {
  public:
   struct Shape {
@@ -18,12 +18,13 @@ class Landmarks {
   };
   // Throws Error(kResources).
   Landmarks(Backend& backend, const Shape& shape);
-  // Makes them of the first `chunks` chunks of `full`, which stay as they are from here on. Those
-  // that there are already are not made again.
+  // Makes them of the first `chunks` chunks of `full`, but for those that there are. The tokens of
+  // these chunks are committed, and stay what they are until forget_beyond().
   void extend(const FullCache& full, std::int64_t chunks);
   // Those beyond the first `chunks` are of other tokens now.
   void forget_beyond(std::int64_t chunks) { chunks_ = std::min(chunks_, chunks); }
-  // As RowSource::score() by mean keys: q[H, d], scores[Hkv, n] of chunks that were made.
+  // As RowSource::score() by mean keys, but these are rounded to the cache's type: q[H, d],
+  // scores[Hkv, n] of chunks that were made.
   void score(int layer, TensorView q, TensorView scores) const;
 
  private:

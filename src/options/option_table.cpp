@@ -235,7 +235,7 @@ std::vector<Option> method_and_shape() {
       o("rebuild", {}, "POLICY", "",
         "when to select the retrieval cache again: every N generated tokens; or when the rolling "
         "acceptance of the outer level falls below RATE. token selects for each drafted token by "
-        "its own query: by --selection mean-key it reads one key for each chunk. By others, and "
+        "its own query: by --selection mean-key it ranks chunks by one key each. By others, and "
         "with --chunk-size 1, every draft reads the full cache: an upper bound for analysis",
         kShaped, Role::kDecidesSelected, rebuild_policy()),
       o("selection", {}, "RULE", "",

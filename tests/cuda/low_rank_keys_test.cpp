@@ -142,6 +142,22 @@ TEST_P(LowRankKeysTest, HaveMeansOfChunks) {
     }
     EXPECT_EQ(means.device_k() == want, true) << d;
     EXPECT_EQ(means.device_v() == means.v, true) << d;
+
+    // The same of rows in the host's memory and order.
+    const Buffer host(a_, 2 * std::ssize(cache.k), Place::kPinned, MemTag::kStaging);
+    KvView rows = cache.device();
+    rows.k = rows.v = host.data();
+    rows.on_host = true;
+    for (std::int64_t r = 0; r < kKvHeads * kCapacity; ++r) {
+      const std::int64_t head = r / kCapacity * kCapacity * d;
+      for (int j = 0; j < d; ++j) {
+        static_cast<std::uint16_t*>(rows.k)[head + element_of(rows, true, r % kCapacity, j)] =
+            cache.k[count(r, d) + count(j, 1)];
+      }
+    }
+    const TestCache of_host(a_, type, kKvHeads, d, kMeans, 0, 12);
+    mean_keys(rows, kChunk, kFirst, kCount, of_host.device(), nullptr);
+    EXPECT_EQ(of_host.device_k() == want, true) << d;
   }
 }
 

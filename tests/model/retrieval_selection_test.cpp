@@ -281,6 +281,50 @@ TEST(Selection, EveryDraftedTokenSelectsByItsOwnQuery) {
   }
 }
 
+// After a return to the prompt, and after another prompt, mean keys are those of the tokens that
+// the full cache holds then: tokens are selected as by caches that saw nothing before.
+TEST(Selection, LandmarksFollowTheFullCache) {
+  const std::vector<Token> prompts[] = {random_tokens(101, 61, 6), random_tokens(121, 61, 7)};
+  const std::vector<Token> tails[] = {random_tokens(60, 61, 8), random_tokens(60, 61, 9)};
+  using Chunks = std::vector<std::vector<std::int32_t>>;
+  const auto begin = [](Scene& s, const std::vector<Token>& prompt) {
+    s.feed_prompt(prompt, 20);
+    s.feed_again(prompt.back());
+    s.full.mark();
+    s.retrieval.mark();
+  };
+  // More tokens than the cache has room for, so that later ones are selected from, too.
+  const auto go_on = [](Scene& s, const std::vector<Token>& tail) {
+    Chunks selected;
+    for (const Token& token : tail) {
+      s.t.run({&token, 1}, s.retrieval, 1);
+      selected.push_back(s.retrieval.selected_chunks());
+      s.t.run({&token, 1}, s.full, 8, &s.retrieval);
+      s.full.commit(s.full.length());
+      s.retrieval.commit(s.retrieval.length());
+    }
+    return selected;
+  };
+  const auto alone = [&](const std::vector<Token>& prompt, const std::vector<Token>& tail) {
+    Scene s(2, Selection::kMeanKey, 24, 4, {RebuildPolicy::Kind::kToken, 0, 0});
+    begin(s, prompt);
+    return go_on(s, tail);
+  };
+  Scene s(2, Selection::kMeanKey, 24, 4, {RebuildPolicy::Kind::kToken, 0, 0});
+  begin(s, prompts[0]);
+  const Chunks first = go_on(s, tails[0]);
+  EXPECT_GT(*std::max_element(first.back().begin(), first.back().end()), 101 / 4);
+  s.full.rewind();
+  s.retrieval.rewind();
+  const Chunks second = go_on(s, tails[1]);
+  EXPECT_EQ(second, alone(prompts[0], tails[1]));
+  EXPECT_NE(second, first);
+  s.full.reset();
+  s.retrieval.reset();
+  begin(s, prompts[1]);
+  EXPECT_EQ(go_on(s, tails[0]), alone(prompts[1], tails[0]));
+}
+
 // What has received most attention from all queries of the prompt and of every verification, beside
 // the most recent half of the budget.
 TEST(Selection, HeavyHittersOfAllAttentionSinceThePromptBegan) {
