@@ -32,6 +32,7 @@ class PlanSums {
     return config(spec_of(pass).net).layers - dense_layers(pass);
   }
   PassBytes& bytes_of(Pass pass) { return plan_.passes[pass]; }
+  const KvHeadCounts& kv_heads() const { return plan_.kv_heads; }  // after add_context()
 
   void add(MemTag tag, std::int64_t bytes) { plan_.bytes[static_cast<std::size_t>(tag)] += bytes; }
   // Of what each lane has.

@@ -47,7 +47,8 @@ void add_far(const MachineSpec& m, const PlanInput& in, Forecast& f) {
   }
 }
 
-// Without the full pass, which is not the same for drafts and without.
+// What a draft brings over the bus is gathered layer by layer before it computes with it. Without
+// the full pass, which is not the same for drafts and without.
 StepCurves draft_steps(const MachineSpec& m, const PlanInput& in, const MemoryPlan& memory) {
   StepCurves steps;
   for (const PassSpec& p : kPassTable) {
@@ -55,7 +56,9 @@ StepCurves draft_steps(const MachineSpec& m, const PlanInput& in, const MemoryPl
     const std::int64_t bytes = memory.passes[pass].at(in.run.max_prompt);
     if (bytes == 0 || pass == kFullPass) continue;
     const std::int64_t parts = memory.passes[pass].parts(in.run.max_prompt);
-    steps[pass] = of_any_rows(compute_ms(m, in, pass, bytes, parts));
+    const std::int64_t far = memory.passes[pass].far_at(in.run.max_prompt);
+    steps[pass] =
+        of_any_rows(compute_ms(m, in, pass, bytes - far, parts) + transfer_ms(m, {far, 0}));
   }
   return steps;
 }
@@ -115,8 +118,6 @@ Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaCho
   StepCurves steps = draft_steps(m, in, f.memory);
   const FarTraffic verified = {f.far.bus_bytes - f.ahead_bytes, f.far.host_bytes};
   steps[kFullPass] = of_any_rows(full_pass_ms(m, in, full, verified));
-  // However short the drafts, all of this comes over the bus once a round.
-  const double bus_ms = transfer_ms(m, {f.far.bus_bytes, 0});
   for (const Method method : in.run.methods) {
     const MethodSpec& spec = spec_of(method);
     if (spec.is_baseline() || !drafts_chains(spec, in.options)) continue;
@@ -126,7 +127,12 @@ Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaCho
         choose_gammas(spec, steps, alphas, in.options.gammas(), in.options.gammas(), chosen, costs);
     if (!gammas) continue;  // no acceptance is known to assume
     RoundForecast round = *predicted_round(spec, steps, alphas, *gammas, costs);
-    if (spec.speculates()) round.ms = std::max(round.ms, bus_ms);
+    // However short the drafts, all of this comes over the bus in a round.
+    const std::int64_t of_drafts =
+        gammas->gamma * f.memory.passes[spec.pass(0)].far_at(in.run.max_prompt);
+    if (spec.speculates()) {
+      round.ms = std::max(round.ms, transfer_ms(m, {f.far.bus_bytes + of_drafts, 0}));
+    }
     f.methods.push_back({&spec, *gammas, round.ms_per_token()});
   }
   return f;

@@ -86,7 +86,7 @@ TEST(DenseLayers, PassesReadTheFullCacheOfTheirLayers) {
 }
 
 // Of a target of 32 equal layers: selections for each token read a key of each chunk, half of a row
-// in 8, or all keys, or all rows.
+// in 8, or all keys, or all rows. Then rows are gathered: read and written.
 TEST(SelectionsForEachToken, ReadLandmarksOrAllKeysOrAllRows) {
   constexpr std::int64_t kTokens = 10'000, kBudget = 1024, kRow = 2 * 4096 * 2;
   PlanInput in;
@@ -108,7 +108,7 @@ TEST(SelectionsForEachToken, ReadLandmarksOrAllKeysOrAllRows) {
     in.options.chunk_size = c.chunk_size;
     const MemoryPlan each = plan_memory(in);
     EXPECT_EQ(each.passes[Pass::kRetrieval].at(kTokens) - once.passes[Pass::kRetrieval].at(kTokens),
-              32 * kTokens * c.row)
+              32 * (kTokens * c.row + kBudget * 2 * kRow))
         << to_string(c.selection) << c.chunk_size;
     const auto tag = static_cast<std::size_t>(MemTag::kKvRetrieval);
     EXPECT_EQ(each.bytes[tag] > once.bytes[tag], c.row < kRow / 2);
@@ -119,7 +119,16 @@ TEST(SelectionsForEachToken, ReadLandmarksOrAllKeysOrAllRows) {
   const MemoryPlan rebuilt = plan_memory(in);
   EXPECT_EQ(
       rebuilt.passes[Pass::kRetrieval].at(kTokens) - once.passes[Pass::kRetrieval].at(kTokens),
-      32 * (kTokens * kRow / 16 + kBudget * 32 * 160 * 2));
+      32 * (kTokens * kRow / 16 + kBudget * (kRow / 2 + 32 * 160 * 2 + kRow)));
+  EXPECT_EQ(rebuilt.passes[Pass::kRetrieval].far_at(kTokens), 0);
+
+  // Of far heads, keys and values that are gathered come over the bus.
+  in.run.homes = spread_homes(32, 32, 20 * 32, 2);
+  for (const int rank : {0, 160}) {
+    in.options.key_rank = rank;
+    EXPECT_EQ(plan_memory(in).passes[Pass::kRetrieval].far_at(kTokens),
+              12 * kBudget * (rank > 0 ? kRow / 2 : kRow));
+  }
 }
 
 // Llama-3.2-1B with tied embeddings and with a head of its own: a pass multiplies by every matrix

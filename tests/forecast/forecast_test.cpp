@@ -122,6 +122,31 @@ TEST(Forecast, SlotsFillWhileOthersDraft) {
   EXPECT_DOUBLE_EQ(short_drafts.autoregressive_ms, short_drafts.far_ms);
 }
 
+// Where each draft selects for itself, the far part of what it gathers comes over the bus, before
+// it computes, and instead of from the GPU's own memory.
+TEST(Forecast, DraftsThatSelectBringTheirFarRows) {
+  const MachineSpec m = two_cards();
+  PlanInput in = two_ranks(0, {Method::kAutoregressive, Method::kRetrieval});
+  in.options.rebuild.kind = RebuildPolicy::Kind::kToken;
+  const auto round_ms = [&](int gamma) {
+    in.options.gamma = gamma;
+    return make_forecast(m, in, {}).methods.at(0).ms_per_token * tokens_per_round(0.9126, gamma);
+  };
+  const auto draft_ms = [&] { return (round_ms(9) - round_ms(4)) / 5; };
+  in.run.homes.slots = 0;
+  const double far_ms = draft_ms();
+  const std::int64_t far = make_forecast(m, in, {}).memory.passes[Pass::kRetrieval].far_at(124'928);
+  EXPECT_EQ(far, std::int64_t{32} * 16 * 4096 * 2 * 128 * 2);
+  in.run.homes = {};
+  EXPECT_NEAR(far_ms - draft_ms(), transfer_ms(m, {far, 0}) - static_cast<double>(far) / 1e9, 1e-6);
+
+  // While slots are filled the bus is not theirs.
+  in.run.homes = spread_homes(32, 16, 0);
+  in.run.homes.slots = 32 * 16;
+  const Forecast ahead = make_forecast(m, in, {});
+  EXPECT_NEAR(round_ms(1), transfer_ms(m, {ahead.far.bus_bytes + far, 0}), 1e-6);
+}
+
 TEST(Forecast, MissingMemoryIsCountedToTheByte) {
   MachineSpec m = two_cards();
   const PlanInput in = two_ranks(100, {Method::kTriForce});
