@@ -1,4 +1,5 @@
-// Tests: tests/decode/plan_test.cpp, tests/decode/trees_test.cpp
+// Tests: tests/decode/plan_test.cpp, tests/decode/unfit_options_test.cpp,
+// tests/decode/trees_test.cpp
 #include "decode/sizes.h"
 
 #include <algorithm>
