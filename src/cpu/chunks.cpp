@@ -6,6 +6,7 @@
 #include "cpu/attention_kernels.h"
 #include "cpu/attention_pass.h"
 #include "cpu/falling_rank.h"
+#include "cpu/key_rows.h"
 #include "cpu/kv_ops.h"
 
 namespace triforce::cpu {
@@ -112,21 +113,19 @@ void score_chunks(const Workers& workers, TensorView q, const KvView& kv, int ch
 
 void mean_keys(const Workers& workers, const KvView& src, int chunk, std::int64_t first,
                std::int64_t count, const KvView& dst) {
-  const int d = src.head_dim, pair = pairing(src.format.type);
+  const int d = src.head_dim;
   const Workers c = with_threads_for(workers, src.format.bytes(src.kv_heads * count * chunk * d));
   parallel_for(c, src.kv_heads * count, [&](std::int64_t i, int) {
     const std::int64_t head = i / count, row = first + i % count;
     visit_float(src.format.type, [&](auto format) {
       using F = decltype(format);
-      const auto* from = reinterpret_cast<const typename F::Stored*>(k_head(src, head));
-      auto* to = reinterpret_cast<typename F::Stored*>(k_head(dst, head));
-      float sum[kMaxHeadDim] = {};
-      for (std::int64_t key = row * chunk; key < (row + 1) * chunk; ++key) {
-        for (int j = 0; j < d; ++j) sum[j] += F::load(from[k_element(pair, d, key, j)]);
+      float mean[kMaxHeadDim] = {}, key[kMaxHeadDim];
+      for (std::int64_t r = row * chunk; r < (row + 1) * chunk; ++r) {
+        read_k<F>(src, head, r, key);
+        for (int j = 0; j < d; ++j) mean[j] += key[j];
       }
-      for (int j = 0; j < d; ++j) {
-        to[k_element(pair, d, row, j)] = F::store(sum[j] / static_cast<float>(chunk));
-      }
+      for (int j = 0; j < d; ++j) mean[j] /= static_cast<float>(chunk);
+      write_k<F>(dst, head, row, mean);
     });
   });
 }

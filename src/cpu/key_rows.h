@@ -1,4 +1,4 @@
-// One key of a head: its rotation, and how it is written where the cache has it.
+// One key of a head: its rotation, and how it is read and written where the cache has it.
 #pragma once
 #include <cstdint>
 
@@ -14,6 +14,13 @@ inline void rotate_row(const float* x, const float* cos, const float* sin, int d
     out[i] = x[i] * cos[i] - x[i + half] * sin[i];
     out[i + half] = x[i + half] * cos[i] + x[i] * sin[i];
   }
+}
+
+template <class F>
+void read_k(const KvView& kv, std::int64_t head, std::int64_t row, float* x) {
+  constexpr int kPair = pairing(F::kType);
+  const auto* from = reinterpret_cast<const typename F::Stored*>(k_head(kv, head));
+  for (int j = 0; j < kv.head_dim; ++j) x[j] = F::load(from[k_element(kPair, kv.head_dim, row, j)]);
 }
 
 template <class F>

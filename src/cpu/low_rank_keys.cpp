@@ -46,12 +46,8 @@ void read_keys(const Workers& workers, const KvView& src, std::int64_t row, std:
   parallel_for(c, src.kv_heads * count, [&](std::int64_t i, int) {
     const std::int64_t head = i % src.kv_heads, r = i / src.kv_heads;
     float* const to = out.as<float>() + r * out.stride[0] + head * d;
-    visit_float(src.format.type, [&](auto format) {
-      using F = decltype(format);
-      constexpr int kPair = pairing(F::kType);
-      const auto* k = reinterpret_cast<const typename F::Stored*>(k_head(src, head));
-      for (int j = 0; j < d; ++j) to[j] = F::load(k[k_element(kPair, d, row + r, j)]);
-    });
+    visit_float(src.format.type,
+                [&](auto format) { read_k<decltype(format)>(src, head, row + r, to); });
     if (rope.cos.data == nullptr) return;
     const float* cos = rope.cos.as<const float>() + (row + r) * half;
     const float* sin = rope.sin.as<const float>() + (row + r) * half;

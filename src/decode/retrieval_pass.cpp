@@ -156,12 +156,10 @@ void plan_retrieval(PlanSums& sums, Pass pass) {
   }
   // Rows are gathered for each pass: read in the full cache and written here. Keys that are rebuilt
   // are read from what every head rebuilds them of.
-  const KvFormat format(sums.in().dtype);
-  const std::int64_t values = format.bytes(shape.head_dim), keys = values;
-  const std::int64_t gathered = values + (o.key_rank > 0 ? 0 : keys);
-  bytes.kv_per_token +=
-      selecting * shape.kv_heads * (gathered + format.bytes(o.key_rank) + keys + values);
-  bytes.far_per_token = (sums.kv_heads().bus + sums.kv_heads().host) * gathered;
+  const std::int64_t gathered = o.key_rank > 0 ? layer / 2 : layer;
+  const std::int64_t forms = shape.kv_heads * KvFormat(sums.in().dtype).bytes(o.key_rank);
+  bytes.kv_per_token += selecting * (gathered + forms + layer);
+  bytes.far_per_token = (sums.kv_heads().bus + sums.kv_heads().host) * gathered / shape.kv_heads;
 }
 
 }  // namespace

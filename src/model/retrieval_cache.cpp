@@ -126,15 +126,6 @@ TensorView RetrievalCache::scores_of(int l, const RetrievalLayout& after, Select
   return all.slice(1, 0, after.n_scored / options_.chunk_size);
 }
 
-void RetrievalCache::select(int l, TensorView q, const RowSource& rows,
-                            const RetrievalLayout& after, Selection by) {
-  if (after.selected_rows == 0) return;
-  if (const auto rule = rule_of(by)) {
-    rows.score(q, options_.chunk_size, scores_of(l, after, by), *rule);
-  }
-  choose(l, rows.heads(), after, by);
-}
-
 void RetrievalCache::choose(int l, const HeadRange& heads, const RetrievalLayout& after,
                             Selection by) {
   if (low_rank_) low_rank_->favour(l, heads, attention_mass().rows(heads.first, heads.count));
@@ -147,15 +138,16 @@ void RetrievalCache::select_by_query(int l, TensorView q, const RopeView& rope,
   const RowSource rows = full_.layer(l);
   const Selection by = options_.selection;
   const TensorView query = make_view(q.data, q.dtype, {q.shape[1], q.shape[2]});
-  if (landmarks_ && after.selected_rows > 0) {
-    landmarks_->score(l, query, scores_of(l, after, by));
-    choose(l, rows.heads(), after, by);
-  } else {
-    if (by == Selection::kAttention && after.selected_rows > 0) {
+  if (after.selected_rows > 0) {
+    if (landmarks_) {
+      landmarks_->score(l, query, scores_of(l, after, by));
+    } else if (const auto rule = rule_of(by)) {
+      rows.score(query, options_.chunk_size, scores_of(l, after, by), *rule);
+    } else if (by == Selection::kAttention) {
       rows.attend(q, selecting_.get(), rope, attended_.view(), attention_mass(),
                   options_.chunk_size);
     }
-    select(l, query, rows, after, by);
+    choose(l, rows.heads(), after, by);
   }
   write(l, rows, after);
 }
@@ -336,7 +328,11 @@ void RetrievalCache::on_range(int l, TensorView q, const KvView& kv) {
   if (pass_->selects) {
     const RowSource rows(b_, {&kv, 1});
     // The first query of a verification is that of a token which is always kept.
-    select(l, make_view(q.data, q.dtype, {q.shape[1], q.shape[2]}), rows, after, pass_->by);
+    if (const auto rule = rule_of(pass_->by)) {
+      rows.score(make_view(q.data, q.dtype, {q.shape[1], q.shape[2]}), options_.chunk_size,
+                 scores_of(l, after, pass_->by), *rule);
+    }
+    choose(l, rows.heads(), after, pass_->by);
     // A new selection in token order moves nothing; it only ranks chunks for later.
     if (!layout_.token_order || !after.token_order) write(l, rows, after);
   }

@@ -118,17 +118,15 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   // The ids [Hkv, n] of layer l that fill `rows` rows.
   TensorView ids_of(int l, std::int64_t rows) const;
   TensorView attention_mass() const;  // [Hkv, chunks of the full cache], what attention writes
-  // The chunks of layer l that fill `after`, by q[1, H, d], and its rows: by their mean keys, or by
-  // the attention that q pays to all that is committed, as many tokens as selecting_ says.
+  // The chunks of layer l that fill `after`, by q[1, H, d], and its rows: by their landmarks, by
+  // their keys, or by the attention that q pays to all that is committed, as many tokens as
+  // selecting_ says. Sums of attention are there.
   void select_by_query(int l, TensorView q, const RopeView& rope, const RetrievalLayout& after);
   // The scores [Hkv, n] of all chunks that `after` was selected from: attention_mass(), or the sums
   // of it.
   TensorView scores_of(int l, const RetrievalLayout& after, Selection by) const;
-  // The chunks of layer l that fill `after`, of the heads of `rows`: by their queries q[h, d], or
-  // by scores_of() as they are.
-  void select(int l, TensorView q, const RowSource& rows, const RetrievalLayout& after,
-              Selection by);
-  // The same by scores_of(), which are there.
+  // The chunks of layer l that fill `after`, some rows at least, of these heads: by scores_of(),
+  // which are there.
   void choose(int l, const HeadRange& heads, const RetrievalLayout& after, Selection by);
   // Writes recent tokens [begin, committed) of layer l, of the heads of `rows`.
   void write_recent(int l, const RowSource& rows, const RetrievalLayout& r,
