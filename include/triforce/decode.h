@@ -48,12 +48,20 @@ struct SyntheticAcceptance {
   }
 };
 
-// What the drafter sees of the sequence, in --draft-cache-budget tokens: a streaming cache that it
-// adds to, or the most recent tokens, read anew at positions from 0 for every token that it drafts,
-// so that their keys and values depend on nothing before them (the sliding window with
-// re-computation of arXiv 2309.17453, section 3.1, and of 2404.11912, figure 2a). For analysis.
-enum class DraftCache : std::uint8_t { kStreaming, kWindow };
-constexpr auto names_of(DraftCache /*any*/) { return std::array{"streaming", "window"}; }
+// What the drafter sees of the sequence, in --draft-cache-budget tokens.
+enum class DraftCache : std::uint8_t {
+  kStreaming,  // a streaming cache that it adds to
+  // The most recent tokens, read anew at positions from 0 for every token that it drafts, so that
+  // their keys and values depend on nothing before them (the sliding window with re-computation of
+  // arXiv 2309.17453, section 3.1, and of 2404.11912, figure 2a). For analysis.
+  kWindow,
+  // The chunks that the target's last verification attended to most, and the most recent tokens
+  // (cross-model retrieval of SpecExtend, arXiv 2505.20776).
+  kRetrieval
+};
+constexpr auto names_of(DraftCache /*any*/) {
+  return std::array{"streaming", "window", "retrieval"};
+}
 
 // Looks up what followed the longest part of the sequence's end that stood there before.
 struct Lookup {

@@ -126,8 +126,9 @@ class LayerObserver {
   // none is wanted.
   virtual TensorView mass(int layer) = 0;
   virtual int mass_chunk() const = 0;
-  // q[n, h, d]: rotated queries of the pass, those of the heads of kv.
-  virtual void on_range(int layer, TensorView q, const KvView& kv) = 0;
+  // q[n, h, d]: rotated queries of the pass, those of the heads of kv. mass[heads of kv, .]: what
+  // attention wrote of these heads, if this observer or another of the pass wanted it.
+  virtual void on_range(int layer, TensorView q, const KvView& kv, TensorView mass) = 0;
 };
 
 // Keeps the newest query of every layer of the passes it observes: after a prompt, those of its
@@ -139,7 +140,7 @@ class LastQueries final : public LayerObserver {
   bool begin_pass(std::int64_t /*n*/, RowPath /*path*/) override { return true; }
   TensorView mass(int /*layer*/) override { return {}; }
   int mass_chunk() const override { return 0; }
-  void on_range(int layer, TensorView q, const KvView& kv) override;
+  void on_range(int layer, TensorView q, const KvView& kv, TensorView mass) override;
   TensorView view() const { return queries_.view(); }
   void copy(const LastQueries& from) { b_.copy(queries_.view(), from.view()); }
 

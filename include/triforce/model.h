@@ -102,6 +102,8 @@ class LlamaModel {
   std::int64_t max_block() const { return max_block_; }
   std::int64_t max_logits() const { return max_logits_; }
   RopeView rope() const { return rope_.view(); }
+  // What connects the ranks that share the model; null: this one holds all of it.
+  Communicator* ranks() const { return ranks_; }
   // Bytes of activations a model of this shape allocates, for the plan.
   static std::int64_t activation_bytes(const ModelConfig& config, DType activation,
                                        std::int64_t max_rows, std::int64_t max_logits,

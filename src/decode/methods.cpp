@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "decode/observers.h"
 #include "decode/pass_cache.h"
 #include "decode/recovery_meter.h"
 #include "decode/sizes.h"
@@ -93,8 +94,9 @@ struct Methods::Impl {
   MethodSizes sizes;
   PhaseTimer timer;
   std::unique_ptr<LlamaModel> draft;
-  PerPass<std::unique_ptr<PassRunner>> passes;                  // those that a method runs
-  PerPass<std::vector<std::unique_ptr<RecoveryMeter>>> meters;  // one a lane
+  PerPass<std::unique_ptr<PassRunner>> passes;                   // those that a method runs
+  PerPass<std::vector<std::unique_ptr<RecoveryMeter>>> meters;   // one a lane
+  std::vector<std::unique_ptr<BothObservers>> shared_observers;  // where several see one pass
   std::vector<Composition> compositions;
   TensorView lent;  // the largest memory of its passes; empty: none
 };
@@ -122,7 +124,6 @@ Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const Specula
     for (int l = 0; l < c.lanes(); ++l) {
       meters[pass].push_back(std::make_unique<RecoveryMeter>(
           b, c.cache(l), *p.small(l), w.config.layers, t.heads, t.kv_heads, t.head_dim));
-      meters[pass].back()->pass_on_to(p.full_observer(l));
     }
   });
   compositions.push_back(compose(spec_of(kBaselineMethod)));
@@ -151,12 +152,18 @@ LayerObserver* Methods::Impl::observer_of(const MethodSpec& m, Pass pass, int la
   RecoveryMeter* const meter = meter_of(m, lane);
   if (meter != nullptr && pass == m.verified()) return &meter->drafts();
   if (pass != kFullPass) return nullptr;
-  if (meter != nullptr) return &meter->verifications();
-  LayerObserver* observer = nullptr;
+  LayerObserver* all = meter != nullptr ? &meter->verifications() : nullptr;
   for_each_pass(m, [&](PassRunner& p) {
-    if (observer == nullptr) observer = p.full_observer(lane);
+    LayerObserver* const next = p.full_observer(lane);
+    if (next == nullptr) return;
+    if (all == nullptr) {
+      all = next;
+      return;
+    }
+    shared_observers.push_back(std::make_unique<BothObservers>(*all, *next));
+    all = shared_observers.back().get();
   });
-  return observer;
+  return all;
 }
 
 std::vector<LayerObserver*> Methods::Impl::observers_of(const MethodSpec& m, int i) {

@@ -36,36 +36,26 @@ bool RecoveryMeter::Drafts::begin_pass(std::int64_t n, RowPath /*path*/) {
 }
 
 // After the last layer's queries all selections for this token have been made.
-void RecoveryMeter::Drafts::on_range(int layer, TensorView /*q*/, const KvView& /*kv*/) {
+void RecoveryMeter::Drafts::on_range(int layer, TensorView /*q*/, const KvView& /*kv*/,
+                                     TensorView /*mass*/) {
   if (layer + 1 == meter.layers_) meter.held_ = meter.small_.held(meter.full_.committed());
 }
 
-bool RecoveryMeter::Verifications::begin_pass(std::int64_t n, RowPath path) {
+bool RecoveryMeter::Verifications::begin_pass(std::int64_t /*n*/, RowPath /*path*/) {
   const std::int64_t position = meter.full_.length();
-  next_observes = next != nullptr && next->begin_pass(n, path);
   // Not a later part of a verification.
-  measures = position == meter.full_.committed() && meter.expects_drafts_;
-  if (measures) {
-    TF_CHECK(meter.held_.position == position, "token {} is verified, {} was drafted from",
-             position, meter.held_.position);
-    meter.length_.set(position + 1);
-    meter.shares_.assign(static_cast<std::size_t>(meter.layers_), 0.0);
-    meter.heads_seen_ = 0;
-  }
-  return measures || next_observes;
+  if (position != meter.full_.committed() || !meter.expects_drafts_) return false;
+  TF_CHECK(meter.held_.position == position, "token {} is verified, {} was drafted from", position,
+           meter.held_.position);
+  meter.length_.set(position + 1);
+  meter.shares_.assign(static_cast<std::size_t>(meter.layers_), 0.0);
+  meter.heads_seen_ = 0;
+  return true;
 }
 
-TensorView RecoveryMeter::Verifications::mass(int layer) {
-  return next_observes ? next->mass(layer) : TensorView{};
-}
-
-int RecoveryMeter::Verifications::mass_chunk() const {
-  return next_observes ? next->mass_chunk() : 0;
-}
-
-void RecoveryMeter::Verifications::on_range(int layer, TensorView q, const KvView& kv) {
-  if (measures) meter.measure(layer, q.rows(0, 1), kv);
-  if (next_observes) next->on_range(layer, q, kv);
+void RecoveryMeter::Verifications::on_range(int layer, TensorView q, const KvView& kv,
+                                            TensorView /*mass*/) {
+  meter.measure(layer, q.rows(0, 1), kv);
 }
 
 void RecoveryMeter::measure(int layer, TensorView q, const KvView& kv) {

@@ -30,8 +30,6 @@ class RecoveryMeter {
 
   LayerObserver& drafts() { return drafts_; }
   LayerObserver& verifications() { return verifications_; }
-  // What else observes the verifications, after the meter; null: nothing.
-  void pass_on_to(LayerObserver* next) { verifications_.next = next; }
 
   // `drafts`: whether a pass of the small cache precedes each verification. Where auto chose a
   // gamma of 0 there is none, and nothing is measured.
@@ -48,18 +46,16 @@ class RecoveryMeter {
     bool begin_pass(std::int64_t n, RowPath path) override;
     TensorView mass(int /*layer*/) override { return {}; }
     int mass_chunk() const override { return 0; }
-    void on_range(int layer, TensorView q, const KvView& kv) override;
+    void on_range(int layer, TensorView q, const KvView& kv, TensorView mass) override;
     RecoveryMeter& meter;
   };
   struct Verifications final : LayerObserver {
     explicit Verifications(RecoveryMeter& m) : meter(m) {}
     bool begin_pass(std::int64_t n, RowPath path) override;
-    TensorView mass(int layer) override;
-    int mass_chunk() const override;
-    void on_range(int layer, TensorView q, const KvView& kv) override;
+    TensorView mass(int /*layer*/) override { return {}; }
+    int mass_chunk() const override { return 0; }
+    void on_range(int layer, TensorView q, const KvView& kv, TensorView mass) override;
     RecoveryMeter& meter;
-    LayerObserver* next = nullptr;
-    bool measures = false, next_observes = false;  // in the pass in progress
   };
   // Of the first row of a verification: q[1, h, d], the query heads of kv.
   void measure(int layer, TensorView q, const KvView& kv);

@@ -1,26 +1,10 @@
+#include "decode/observers.h"
 #include "decode/pass_cache.h"
 #include "model/prompt_replay.h"
 #include "model/retrieval_cache.h"
 
 namespace triforce {
 namespace {
-
-// The retrieval cache as observer of the full cache's passes, its work timed as a phase.
-class TimedObserver final : public LayerObserver {
- public:
-  TimedObserver(RetrievalCache& cache, PhaseTimer& timer) : cache_(cache), timer_(timer) {}
-  bool begin_pass(std::int64_t n, RowPath path) override { return cache_.begin_pass(n, path); }
-  TensorView mass(int layer) override { return cache_.mass(layer); }
-  int mass_chunk() const override { return cache_.mass_chunk(); }
-  void on_range(int layer, TensorView q, const KvView& kv) override {
-    const PhaseTimer::Scope scope(timer_, Phase::kRebuild);
-    cache_.on_range(layer, q, kv);
-  }
-
- private:
-  RetrievalCache& cache_;
-  PhaseTimer& timer_;
-};
 
 RetrievalCache::Options options_of(const SpeculationOptions& o) {
   return {o.budget,       o.chunk_size, o.selection,     o.rebuild,

@@ -123,7 +123,7 @@ std::int64_t target_positions(const SpeculationOptions& o, const RunShape& run) 
 }
 
 std::int64_t draft_positions(const SpeculationOptions& o, const RunShape& run) {
-  const bool adds = o.draft_cache == DraftCache::kStreaming;
+  const bool adds = o.draft_cache != DraftCache::kWindow;
   return std::min(o.draft_budget + (adds ? kStreamingChunk : 0), target_positions(o, run));
 }
 
@@ -292,6 +292,19 @@ void check_key_rank(const SpeculationOptions& o) {
   check_selected_by_query(fmt::format("--key-rank {}", o.key_rank), o);
 }
 
+// What has too few rows for chosen chunks is refused.
+void check_draft_chunks(const SpeculationOptions& o, std::span<const Method> methods) {
+  if (o.draft_cache != DraftCache::kRetrieval || !any_method(methods, &MethodSpec::has_drafter)) {
+    return;
+  }
+  check_range("chunk-size", o.chunk_size, 1, kMaxChunk);
+  if (o.draft_budget >= 2 * o.chunk_size) return;
+  throw_usage(
+      "--draft-cache retrieval: expected a --draft-cache-budget of at least 2 chunks of {}, found "
+      "{}",
+      o.chunk_size, o.draft_budget);
+}
+
 }  // namespace
 
 bool suits(const SpeculationOptions& o, const MethodSpec& m) {
@@ -303,6 +316,7 @@ void check_options(const SpeculationOptions& o, std::span<const Method> methods)
   check_range("inner-gamma", o.inner_gamma, 1, kMaxGamma);
   if (o.measure_recovery) check_recovery(methods);
   check_looked_up(o, methods);
+  check_draft_chunks(o, methods);
   if (!any_method(methods, &MethodSpec::selects)) return;
   check_range("chunk-size", o.chunk_size, 1, kMaxChunk);
   if (o.selection == Selection::kH2O && o.budget < 2 * o.chunk_size) {

@@ -1,6 +1,7 @@
+#include "decode/observers.h"
 #include "decode/pass_cache.h"
 #include "decode/window_scorer.h"
-#include "model/streaming_cache.h"
+#include "model/cross_model_cache.h"
 
 namespace triforce {
 namespace {
@@ -9,8 +10,9 @@ namespace {
 std::int64_t budget_of(Pass pass, const SpeculationOptions& o) {
   return spec_of(pass).has_budget ? o.budget : o.draft_budget;
 }
-bool reads_window(Pass pass, const SpeculationOptions& o) {
-  return spec_of(pass).net == Net::kDrafter && o.draft_cache == DraftCache::kWindow;
+// What the pass's cache is, where not the one of an option.
+DraftCache cache_of(Pass pass, const SpeculationOptions& o) {
+  return spec_of(pass).net == Net::kDrafter ? o.draft_cache : DraftCache::kStreaming;
 }
 // The drafter has no layers to share with the target's cache.
 SharedLayers shared_layers(const PassSetup& s, int lane) {
@@ -68,9 +70,50 @@ class WindowPass final : public StreamingPass {
   std::vector<WindowScorer*> scorers_;  // one a method
 };
 
+CrossModelCache::Target observed(const ModelConfig& target, const LocalShape& shape,
+                                 std::int64_t capacity, int ranks) {
+  return {target.layers, shape.heads, shape.kv_heads, shape.head_dim, capacity, ranks};
+}
+
+// The drafter over the chunks that the target attends to: --draft-cache retrieval.
+class CrossModelPass final : public PassCache {
+ public:
+  explicit CrossModelPass(const PassSetup& s)
+      : PassCache(s), lanes_(make_lanes(s.context.lanes(), [&](int lane, LaneMemory& memory) {
+          return std::make_unique<Lane>(s, lane, memory);
+        })) {}
+  KvCache& cache(int lane) override { return lane_at(lane).cache; }
+  LayerObserver* full_observer(int lane) override { return &lane_at(lane).observer; }
+  const StoredCache* small(int lane) const override { return &lane_at(lane).cache; }
+
+ private:
+  struct Lane {
+    Lane(const PassSetup& s, int lane, LaneMemory& memory)
+        : cache(s.context.backend(), s.weights.config.layers, s.weights.shape().kv_heads,
+                s.weights.shape().head_dim, budget_of(s.pass, s.options), kStreamingChunk,
+                s.weights.dtype, s.options.chunk_size,
+                observed(s.context.weights().config, s.context.weights().shape(),
+                         s.context.cache(lane).capacity(), s.context.weights().shard.size),
+                s.context.model().ranks(), &memory),
+          observer(cache, s.timer) {}
+    CrossModelCache cache;
+    TimedObserver observer;
+  };
+  Lane& lane_at(int lane) const { return *lanes_[static_cast<std::size_t>(lane)]; }
+
+  std::vector<std::unique_ptr<Lane>> lanes_;
+};
+
 std::unique_ptr<PassRunner> make_streaming(const PassSetup& setup) {
-  if (reads_window(setup.pass, setup.options)) return std::make_unique<WindowPass>(setup);
-  return std::make_unique<StreamingPass>(setup);
+  switch (cache_of(setup.pass, setup.options)) {
+    case DraftCache::kStreaming:
+      return std::make_unique<StreamingPass>(setup);
+    case DraftCache::kWindow:
+      return std::make_unique<WindowPass>(setup);
+    case DraftCache::kRetrieval:
+      return std::make_unique<CrossModelPass>(setup);
+  }
+  return nullptr;
 }
 
 // Of the weights, what only logits need: all of the last layer after its keys and values, and the
@@ -90,7 +133,16 @@ void plan_streaming(PlanSums& sums, Pass pass) {
   sums.add_of_lanes(MemTag::kKvStreaming, 2 * sums.kv_bytes(pass, rows));
   sums.lease_passes(shape, kStreamingChunk, sums.whole_granules(rows), shape.kv_heads, 0);
   sums.add_small_pass(pass, budget_of(pass, o), kStreamingChunk);
-  if (reads_window(pass, o)) {
+  if (cache_of(pass, o) == DraftCache::kRetrieval) {
+    const CrossModelCache::Target target = observed(sums.in().target, sums.shape_of(Net::kTarget),
+                                                    sums.held_tokens(), sums.in().shard.size);
+    sums.add_of_lanes(MemTag::kKvStreaming, sums.kv_bytes(pass, target.capacity));
+    sums.add_of_lanes(
+        MemTag::kWorkspace,
+        CrossModelCache::workspace_bytes(shape.kv_heads, budget_of(pass, o), o.chunk_size, target));
+    sums.lease(CrossModelCache::scratch_shape(o.chunk_size, target));
+  }
+  if (cache_of(pass, o) == DraftCache::kWindow) {
     PassBytes& bytes = sums.bytes_of(pass);
     bytes.part_rows = kStreamingChunk;
     bytes.only_last_weights = logits_weight_bytes(sums.config(net), sums.in().dtype);

@@ -112,7 +112,7 @@ LastQueries::LastQueries(Backend& backend, int layers, int heads, int head_dim)
       queries_(backend.allocator(), backend.activation_dtype(), {layers, heads, head_dim},
                backend.place(), MemTag::kActivations) {}
 
-void LastQueries::on_range(int layer, TensorView q, const KvView& kv) {
+void LastQueries::on_range(int layer, TensorView q, const KvView& kv, TensorView /*mass*/) {
   const std::int64_t heads = q.shape[1], group = heads / kv.kv_heads;
   b_.copy(queries_.view().rows(layer, 1).slice(1, kv.first_head * group, heads),
           q.rows(q.shape[0] - 1, 1));

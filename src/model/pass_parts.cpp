@@ -254,7 +254,10 @@ void PassParts::observe(int l, TensorView q, std::span<const KvView> range) {
     KvView kv = range[s];
     kv.appended = kv.parents = nullptr;
     kv.tree_rows = 0;
-    parts_[s].observer->on_range(l, q.rows(first, n), kv);
+    const TensorView mass = parts_[s].observer->mass(l);
+    parts_[s].observer->on_range(
+        l, q.rows(first, n), kv,
+        mass.data != nullptr ? mass.rows(kv.first_head, kv.kv_heads) : mass);
   });
 }
 

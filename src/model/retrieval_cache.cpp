@@ -317,12 +317,11 @@ TensorView RetrievalCache::mass(int l) {
   return wanted ? attention_mass() : TensorView{};
 }
 
-void RetrievalCache::on_range(int l, TensorView q, const KvView& kv) {
+void RetrievalCache::on_range(int l, TensorView q, const KvView& kv, TensorView mass) {
   if (!pass_ || l < dense_layers()) return;
   if (sums_) {
     // Queries that will be rejected count like the others: they are few.
-    sums_->add(l - dense_layers(), kv.first_head,
-               attention_mass().rows(kv.first_head, kv.kv_heads));
+    sums_->add(l - dense_layers(), kv.first_head, mass);
   }
   const RetrievalLayout& after = pass_->after;
   if (pass_->selects) {

@@ -89,7 +89,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   bool begin_pass(std::int64_t n, RowPath path) override;
   TensorView mass(int layer) override;
   int mass_chunk() const override { return options_.chunk_size; }
-  void on_range(int layer, TensorView q, const KvView& kv) override;
+  void on_range(int layer, TensorView q, const KvView& kv, TensorView mass) override;
 
  private:
   // A pass over the full cache that selects, from begin_pass() to its last layer.

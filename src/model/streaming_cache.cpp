@@ -6,7 +6,8 @@ namespace triforce {
 
 StreamingCache::StreamingCache(Backend& backend, int layers, int kv_heads, int head_dim,
                                std::int64_t budget, std::int64_t max_append, DType type,
-                               const SharedLayers& shared, LaneMemory* memory)
+                               const SharedLayers& shared, LaneMemory* memory,
+                               std::optional<std::int64_t> sinks)
     : StoredCache(backend,
                   KvStorage(backend, stored_heads(layers, kv_heads, shared), kv_heads, head_dim,
                             budget + max_append, KvFormat(type, true), backend.place(),
@@ -16,9 +17,10 @@ StreamingCache::StreamingCache(Backend& backend, int layers, int kv_heads, int h
                    budget + max_append, KvFormat(type, true), backend.place(), MemTag::kKvStreaming,
                    memory),
       budget_(budget),
-      sinks_(std::min(round_up(kSinks, backend.kv_granule()), budget / 2)),
+      sinks_(sinks.value_or(std::min(round_up(kSinks, backend.kv_granule()), budget / 2))),
       step_(budget - sinks_ >= 2 * backend.kv_granule() ? backend.kv_granule() : 1) {
-  TF_CHECK(budget >= 1, "streaming budget of {} tokens", budget);
+  TF_CHECK(budget >= 1 && sinks_ <= budget, "streaming budget of {} tokens, {} of them sinks",
+           budget, sinks_);
   lease(max_append, storage_.capacity(), kv_heads, 0);
 }
 
@@ -50,7 +52,7 @@ HeldTokens StreamingCache::held(std::int64_t position) const {
   HeldTokens h = HeldTokens::all(position);
   h.dense_layers = dense_layers();
   h.first = sinks_;
-  h.last_from = sinks_ + state_.evicted;
+  h.last_from = first_recent();
   return h;
 }
 

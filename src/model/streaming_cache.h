@@ -12,14 +12,14 @@ namespace triforce {
 // token by token where a budget has no two granules beside the sinks.
 // Positions are rows: below budget + max_append, which the RoPE tables must cover. What is not
 // committed yet must fit in max_append tokens, so a long prompt is committed append by append.
-class StreamingCache final : public StoredCache {
+class StreamingCache : public StoredCache {
  public:
   static constexpr int kSinks = 16;
   // budget in tokens, sinks included, at least 1. Keeps a second copy of its rows for rewind().
-  // `memory` as for KvStorage.
+  // `memory` as for KvStorage. `sinks`: other than those kSinks, at most budget.
   StreamingCache(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t budget,
                  std::int64_t max_append, DType type, const SharedLayers& shared = {},
-                 LaneMemory* memory = nullptr);
+                 LaneMemory* memory = nullptr, std::optional<std::int64_t> sinks = {});
   std::int64_t committed() const override { return state_.committed; }
   std::int64_t capacity() const override {
     return dense() != nullptr ? dense()->capacity() : std::numeric_limits<std::int64_t>::max();
@@ -30,12 +30,17 @@ class StreamingCache final : public StoredCache {
   void rewind() override;
   void reset() override;
 
+ protected:
+  std::int64_t sinks() const { return sinks_; }  // rows
+  // The token in the row behind them, if there is one.
+  std::int64_t first_recent() const { return sinks_ + state_.evicted; }
+  std::int64_t rows() const override { return length_ - state_.evicted; }
+
  private:
   // Row r holds token r below the sinks, and token r + evicted from there on.
   struct State {
     std::int64_t committed = 0, evicted = 0;
   };
-  std::int64_t rows() const override { return length_ - state_.evicted; }
   void check_room(std::int64_t n) const override;
   void evict();
 

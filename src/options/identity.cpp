@@ -21,6 +21,8 @@ bool decides(Role role, const MethodSpec& method) {
       return method.levels() > 1;
     case Role::kDecidesSelected:
       return method.selects();
+    case Role::kDecidesChunks:
+      return method.selects() || method.has_drafter();
     case Role::kDecidesBudget:
       return method.has_budget();
     case Role::kDecidesOwnDrafts:
@@ -73,6 +75,13 @@ void add_model(Key& key, std::string_view role, const ModelInfo& m) {
   if (m.random_seed && !m.config_sha256) key.add("name", m.name);
 }
 
+// Whether chunks are selected of what a cache of the case holds.
+bool has_chunks(const MethodSpec& method, const CaseResult& c) {
+  const ParamValue* const cache = find_param(c.params, "draft_cache");
+  const bool drafter_has = cache != nullptr && to_text(*cache) == to_string(DraftCache::kRetrieval);
+  return method.selects() || (method.has_drafter() && drafter_has);
+}
+
 }  // namespace
 
 RunConfig resolved(RunConfig config, const Session& session) {
@@ -117,6 +126,7 @@ std::string case_key_of(const CaseResult& c, const ResultContext& context,
   for (const auto& [name, value] : c.params) {
     const Option* o = find_option(kRun, name);
     if (o == nullptr || !decides(o->role, spec) || left_out.contains(name)) continue;
+    if (name == "chunk_size" && !has_chunks(spec, c)) continue;
     // Cases that are older than these options are as those that leave them out.
     constexpr std::array<std::string_view, 6> kNewer = {
         "tree", "inner_tree", "rope_scaling", "draft_weights", "key_rank", "outlier_chunks"};

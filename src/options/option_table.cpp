@@ -201,7 +201,7 @@ std::vector<Option> method_and_shape() {
         kShaped, Role::kDecidesBudget,
         integer_or_auto(0, kMaxTokens, member(&S::budget), at(&C::auto_budget))),
       o("chunk-size", {}, "N", "tokens", "consecutive tokens that are selected together", kShaped,
-        Role::kDecidesSelected, integer(1, kMaxChunk, member(&S::chunk_size))),
+        Role::kDecidesChunks, integer(1, kMaxChunk, member(&S::chunk_size))),
       o("dense-layers", {}, "N", "layers",
         "first layers of the target whose drafting passes read the full cache instead of the "
         "retrieval, streaming or quantised cache",
@@ -212,9 +212,11 @@ std::vector<Option> method_and_shape() {
         "result says so",
         kShaped, Role::kDecidesDrafted, integer(1, kMaxTokens, member(&S::draft_budget))),
       o("draft-cache", {}, "KIND", "",
-        "what the drafter sees: streaming keeps its first and most recent tokens. window reads "
-        "the most recent ones anew for every token that it drafts, as a text of their own. That "
-        "is slow, and meant for analysis",
+        "what the drafter sees: streaming keeps its first and most recent tokens. retrieval keeps "
+        "the most recent ones, and in half of its budget the chunks of --chunk-size tokens that "
+        "the target's last verification attended to. window reads the most recent "
+        "tokens anew for every token that it drafts, as a text of their own. That is slow, and "
+        "meant for analysis",
         kShaped, Role::kDecidesDrafted, choice(member(&S::draft_cache))),
       o("lookup", {}, "RULE", "",
         "what the methods lookup and lookup-hierarchy propose: what followed the end of the "

@@ -206,8 +206,10 @@ void check_draft_weights(const RunConfig& c) {
 }
 
 void check_draft_cache(const RunConfig& c) {
-  if (c.speculation.draft_cache == DraftCache::kStreaming) return;
-  expect_method(c, "--draft-cache window", "with a drafter", &MethodSpec::has_drafter);
+  const DraftCache cache = c.speculation.draft_cache;
+  if (cache == DraftCache::kStreaming) return;
+  expect_method(c, fmt::format("--draft-cache {}", to_string(cache)), "with a drafter",
+                &MethodSpec::has_drafter);
 }
 
 void check_offload(const RunConfig& c) {

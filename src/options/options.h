@@ -57,6 +57,7 @@ enum class Role : std::uint8_t {
   kDecidesProposed,   // of methods with a proposer, all but ar
   kDecidesInner,      // of methods with an inner level
   kDecidesSelected,   // of methods with a retrieval cache
+  kDecidesChunks,     // of methods with a retrieval cache, or a drafter whose cache has chunks
   kDecidesBudget,     // of methods with a retrieval cache or a streaming cache of the target
   kDecidesOwnDrafts,  // of methods with a small or quantised cache of the target
   kDecidesQuantised,  // of methods with a quantised cache

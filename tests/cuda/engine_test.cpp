@@ -96,6 +96,11 @@ TEST_P(CudaEngineTest, NothingIsRecordedWithinAGeneration) {
     o.draft_cache = DraftCache::kWindow;
     o.draft_budget = 20;
   });
+  add("rebuild every, chosen chunks of the drafter", [](auto& o) {
+    o.rebuild = {Kind::kEvery, 4, 0};
+    o.draft_cache = DraftCache::kRetrieval;
+    o.draft_budget = 16;
+  });
   add("rebuild token", [](auto& o) { o.rebuild.kind = Kind::kToken; });
   add("attention, a dense layer", [](auto& o) {
     o.selection = Selection::kAttention;

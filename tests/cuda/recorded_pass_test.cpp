@@ -221,7 +221,8 @@ TEST_P(RecordedPassTest, APassThatThrowsLeavesNothingBehind) {
       return {};
     }
     int mass_chunk() const override { return 0; }
-    void on_range(int /*layer*/, TensorView /*q*/, const KvView& /*kv*/) override {}
+    void on_range(int /*layer*/, TensorView /*q*/, const KvView& /*kv*/,
+                  TensorView /*mass*/) override {}
   } observer;
   Passes passes(*b_);
   const std::vector<Token> tokens{7, 9};

@@ -78,6 +78,7 @@ TEST_F(EngineMemory, LedgerEqualsThePlan) {
     if (lanes == 3) in.options.draft_weights = Quantisation::kInt4;
     if (lanes == 2) in.options.draft_weights = Quantisation::kInt8;
     if (selection != Selection::kH2O) in.options.key_rank = 16;
+    if (lanes > 1) in.options.draft_cache = DraftCache::kRetrieval;
     in.run = {300, 40, all_methods(), {}, lanes};
     if (selection == Selection::kAttention) {
       in.run.max_prompt = 700;  // one pass, in the memory of the retrieval cache
@@ -123,6 +124,7 @@ TEST_F(EngineMemory, MemoryEndsWithContextAndMethods) {
     constexpr Selection kAll[] = {Selection::kMeanKey, Selection::kAttention, Selection::kH2O};
     in.options.selection = kAll[round % 3];
     in.options.dense_layers = round % 2;
+    if (round % 3 == 1) in.options.draft_cache = DraftCache::kRetrieval;
     if (round % 5 == 0 && in.options.selection != Selection::kH2O) {
       in.options.rebuild.kind = RebuildPolicy::Kind::kToken;
       in.run.methods = {Method::kRetrieval};

@@ -426,10 +426,12 @@ TEST_F(EngineOnce, AWindowIsATextOfItsOwn) {
   }
 }
 
-TEST_F(EngineOnce, JointDistributionIsTheTargetsWithAWindow) {
-  SpeculationOptions o = toy_options();
-  o.draft_cache = DraftCache::kWindow;
-  expect_targets_joint_distribution(backend_.get(), {Method::kDraft, Method::kTriForce}, o);
+TEST_F(EngineOnce, JointDistributionIsTheTargetsWithOtherCachesOfTheDrafter) {
+  for (const DraftCache cache : {DraftCache::kWindow, DraftCache::kRetrieval}) {
+    SpeculationOptions o = toy_options();
+    o.draft_cache = cache;
+    expect_targets_joint_distribution(backend_.get(), {Method::kDraft, Method::kTriForce}, o);
+  }
 }
 
 // Of the drafter beyond what it has, and not of one that has room.

@@ -225,5 +225,27 @@ TEST(DraftWindow, PassesReadAllOfItEachTime) {
   EXPECT_EQ(plan_memory(in).total_bytes(), bytes);
 }
 
+// Rows of every token are kept beside those that passes read.
+TEST(DraftRetrieval, KeepsRowsOfTheWholeText) {
+  PlanInput in;
+  in.target = *find_preset("llama-7B-128K");
+  in.draft = find_preset("llama-68M");
+  in.run = {10'000, 16, {Method::kDraft}};
+  const MemoryPlan streams = plan_memory(in);
+  in.options.draft_cache = DraftCache::kRetrieval;
+  const MemoryPlan chosen = plan_memory(in);
+  const std::int64_t row = 2 * 2 * 768 * 2;  // K and V of a token in two layers
+  const auto added = [&](MemTag tag) {
+    const auto i = static_cast<std::size_t>(tag);
+    return chosen.bytes[i] - streams.bytes[i];
+  };
+  EXPECT_GE(added(MemTag::kKvStreaming), 10'016 * row);
+  EXPECT_LE(added(MemTag::kKvStreaming), 10'400 * row);
+  EXPECT_GT(added(MemTag::kWorkspace), 33 * (10'000 / 8) * 4);  // a mass by head, and their sum
+  EXPECT_EQ(chosen.total_bytes() - streams.total_bytes(),
+            added(MemTag::kKvStreaming) + added(MemTag::kWorkspace));
+  EXPECT_EQ(chosen.passes[Pass::kDraft].at(10'000), streams.passes[Pass::kDraft].at(10'000));
+}
+
 }  // namespace
 }  // namespace triforce

@@ -1,6 +1,7 @@
 // Recovered attention against softmaxes written out here in double, with what a cache holds found
 // by its rows or by counting.
 #include "decode/recovery_meter.h"
+#include "decode/observers.h"
 
 #include <gtest/gtest.h>
 
@@ -35,10 +36,10 @@ class Recorder final : public LayerObserver {
   bool begin_pass(std::int64_t n, RowPath path) override { return to_.begin_pass(n, path); }
   TensorView mass(int layer) override { return to_.mass(layer); }
   int mass_chunk() const override { return to_.mass_chunk(); }
-  void on_range(int layer, TensorView q, const KvView& kv) override {
+  void on_range(int layer, TensorView q, const KvView& kv, TensorView mass) override {
     queries.resize(kLayers);
     queries[static_cast<std::size_t>(layer)] = testing::host_copy(b_, q.rows(0, 1));
-    to_.on_range(layer, q, kv);
+    to_.on_range(layer, q, kv, mass);
   }
   std::vector<std::vector<float>> queries;  // [layer][H d]
 
@@ -94,7 +95,8 @@ struct Scene {
   void compare(StoredCache& small, LayerObserver* next, int dense, bool selects,
                const std::function<Held(std::int64_t position)>& held_at) {
     RecoveryMeter meter(*t.backend, full, small, kLayers, kHeads, heads_kv, kDim);
-    meter.pass_on_to(next);
+    std::optional<BothObservers> both;
+    if (next != nullptr) both.emplace(meter.verifications(), *next);
     std::vector<double> sums(kLayers);
     double wrong = 0;
     std::int64_t rounds = 0;
@@ -110,7 +112,7 @@ struct Scene {
       feed(small.length(), position + 1, small, small.max_append() == 1 ? 1 : 8, &meter.drafts());
       const Held held = held_at(position);
       feed(position + 1, position + guesses, small, 1, &meter.drafts());
-      Recorder seen(*t.backend, meter.verifications());
+      Recorder seen(*t.backend, both ? static_cast<LayerObserver&>(*both) : meter.verifications());
       const RecoveryCounters before = meter.counters();
       feed(position, position + guesses + 1, full, 8, &seen);
       ++rounds;

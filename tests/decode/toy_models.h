@@ -163,6 +163,18 @@ inline std::vector<Variant> variants() {
     o.draft_budget = 150;
     o.inner_gamma = 2;
   });
+  add("a drafter with chosen chunks", [](auto& o) {
+    o.draft_cache = DraftCache::kRetrieval;
+    o.inner_gamma = 2;
+  });
+  add("a drafter with chosen chunks, attention selection, dense layer, two trees", [](auto& o) {
+    o.draft_cache = DraftCache::kRetrieval;
+    o.draft_budget = 16;
+    o.selection = Selection::kAttention;
+    o.dense_layers = 1;
+    o.tree = random_tree(12, 5);
+    o.inner_tree = random_tree(5, 6);
+  });
   add("chunk 5", [](auto& o) { o.chunk_size = 5, o.budget = 60; });
   return all;
 }

@@ -39,6 +39,24 @@ TEST(Options, ThatDoNotFitAreUsageErrors) {
   EXPECT_FALSE(refused([](auto& o, auto&) { o.draft_budget = 1; }));
   EXPECT_TRUE(refused([](auto& o, auto&) { o.draft_budget = 0; }));
   EXPECT_TRUE(refused([](auto& o, auto&) { o.draft_budget = kMaxTokens + 1; }));
+  EXPECT_FALSE(refused([](auto& o, auto&) {
+    o.draft_cache = DraftCache::kRetrieval;
+    o.draft_budget = 16;  // two chunks
+  }));
+  EXPECT_TRUE(refused([](auto& o, auto&) {
+    o.draft_cache = DraftCache::kRetrieval;
+    o.draft_budget = 15;
+  }));
+  EXPECT_FALSE(refused([](auto& o, auto& s) {  // without a drafter
+    o.draft_cache = DraftCache::kRetrieval;
+    o.draft_budget = 15;
+    s.methods = {Method::kRetrieval};
+  }));
+  EXPECT_TRUE(refused([](auto& o, auto& s) {
+    o.draft_cache = DraftCache::kRetrieval;
+    o.chunk_size = 0;
+    s.methods = {Method::kDraft};
+  }));
   EXPECT_TRUE(refused([](auto&, auto& s) { s.max_prompt = 1; }));
   EXPECT_TRUE(refused([](auto& o, auto&) { o.rebuild.kind = RebuildPolicy::Kind::kToken; }));
   for (const bool offloaded : {false, true}) {

@@ -22,10 +22,10 @@ class Recorder final : public LayerObserver {
   bool begin_pass(std::int64_t n, RowPath path) override { return to_.begin_pass(n, path); }
   TensorView mass(int layer) override { return to_.mass(layer); }
   int mass_chunk() const override { return to_.mass_chunk(); }
-  void on_range(int layer, TensorView q, const KvView& kv) override {
+  void on_range(int layer, TensorView q, const KvView& kv, TensorView mass) override {
     queries.resize(static_cast<std::size_t>(layer) + 1);
     queries[static_cast<std::size_t>(layer)] = testing::host_copy(b_, q);
-    to_.on_range(layer, q, kv);
+    to_.on_range(layer, q, kv, mass);
   }
   std::vector<std::vector<float>> queries;  // per layer [n, H, d]
 

@@ -152,6 +152,8 @@ TEST(CaseId, DependsOnTheOptionsOfItsMethod) {
       {{"--key-rank", "32", "--outlier-chunks", "4"}, "triforce retrieval"},
       {{"--draft-cache-budget", "512"}, "triforce draft"},
       {{"--draft-cache", "window"}, "triforce draft"},
+      {{"--draft-cache", "retrieval"}, "triforce draft"},
+      {{"--draft-cache", "retrieval", "--chunk-size", "16"}, "triforce draft"},
       {{"--lookup", "ngram:3"}, "lookup"},
       {{"--lookup", "ngram:4"}, "lookup"},
   };

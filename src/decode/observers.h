@@ -1,0 +1,56 @@
+// How several observers see the passes of one cache.
+#pragma once
+#include "triforce/kv_cache.h"
+#include "triforce/phase_timer.h"
+
+namespace triforce {
+
+// Both see a pass, `first` before `second`, those of them that want to. The mass that one of them
+// has attention write is shown to both: where both want it they have chunks of one size. Both
+// outlive it.
+class BothObservers final : public LayerObserver {
+ public:
+  BothObservers(LayerObserver& first, LayerObserver& second) : first_(first), second_(second) {}
+  bool begin_pass(std::int64_t n, RowPath path) override {
+    first_sees_ = first_.begin_pass(n, path);
+    second_sees_ = second_.begin_pass(n, path);
+    return first_sees_ || second_sees_;
+  }
+  TensorView mass(int layer) override {
+    const TensorView a = first_sees_ ? first_.mass(layer) : TensorView{},
+                     b = second_sees_ ? second_.mass(layer) : TensorView{};
+    TF_CHECK(a.data == nullptr || b.data == nullptr || first_.mass_chunk() == second_.mass_chunk(),
+             "mass of chunks of {} and {} tokens", first_.mass_chunk(), second_.mass_chunk());
+    of_first_ = a.data != nullptr;
+    return of_first_ ? a : b;
+  }
+  int mass_chunk() const override { return of_first_ ? first_.mass_chunk() : second_.mass_chunk(); }
+  void on_range(int layer, TensorView q, const KvView& kv, TensorView mass) override {
+    if (first_sees_) first_.on_range(layer, q, kv, mass);
+    if (second_sees_) second_.on_range(layer, q, kv, mass);
+  }
+
+ private:
+  LayerObserver &first_, &second_;
+  bool first_sees_ = false, second_sees_ = false;  // the pass in progress
+  bool of_first_ = false;                          // the mass that was asked for last
+};
+
+// An observer whose work counts as the phase kRebuild. What it is made with outlives it.
+class TimedObserver final : public LayerObserver {
+ public:
+  TimedObserver(LayerObserver& timed, PhaseTimer& timer) : timed_(timed), timer_(timer) {}
+  bool begin_pass(std::int64_t n, RowPath path) override { return timed_.begin_pass(n, path); }
+  TensorView mass(int layer) override { return timed_.mass(layer); }
+  int mass_chunk() const override { return timed_.mass_chunk(); }
+  void on_range(int layer, TensorView q, const KvView& kv, TensorView mass) override {
+    const PhaseTimer::Scope scope(timer_, Phase::kRebuild);
+    timed_.on_range(layer, q, kv, mass);
+  }
+
+ private:
+  LayerObserver& timed_;
+  PhaseTimer& timer_;
+};
+
+}  // namespace triforce

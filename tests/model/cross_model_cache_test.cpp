@@ -1,0 +1,275 @@
+// Which rows a drafter's cache holds when another model's attention chooses them.
+#include "model/cross_model_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <string>
+
+#include "model/tiny_model.h"
+
+namespace triforce {
+namespace {
+
+using testing::host_copy;
+using testing::random_tokens;
+using testing::Tiny;
+using testing::tiny_config;
+
+constexpr int kDim = 8, kChunk = 4;
+constexpr std::int64_t kBudget = 48, kChosenRows = 24, kAppend = 16, kCapacity = 256;
+
+// Keeps the mass of the last layer that the observer was shown.
+class Recorder final : public LayerObserver {
+ public:
+  Recorder(Backend& b, LayerObserver& to) : b_(b), to_(to) {}
+  bool begin_pass(std::int64_t n, RowPath path) override {
+    of_head.clear();
+    return to_.begin_pass(n, path);
+  }
+  TensorView mass(int layer) override { return to_.mass(layer); }
+  int mass_chunk() const override { return to_.mass_chunk(); }
+  void on_range(int layer, TensorView q, const KvView& kv, TensorView mass) override {
+    EXPECT_EQ(mass.data != nullptr, layer == 1);
+    for (int h = 0; mass.data != nullptr && h < kv.kv_heads; ++h) {
+      of_head[kv.first_head + h] = host_copy(b_, mass.rows(h, 1));
+    }
+    to_.on_range(layer, q, kv, mass);
+  }
+  std::map<int, std::vector<float>> of_head;
+
+ private:
+  Backend& b_;
+  LayerObserver& to_;
+};
+
+// One row of K or V of a head as bytes; the reference backend keeps rows plain.
+std::string row_bytes(const void* rows, const KvView& kv, int head, std::int64_t row) {
+  const auto* p = static_cast<const float*>(rows) + head * kv.head_stride + row * kDim;
+  return {reinterpret_cast<const char*>(p), kDim * sizeof(float)};
+}
+
+// A target, and a drafter on the same backend whose cache the target's attention fills.
+struct Scene {
+  explicit Scene(const KvHomes& homes = {})
+      : target(tiny_config(8, 4)),
+        full(*target.backend, 2, 4, kDim, kCapacity, 64, DType::kF32, homes),
+        weights(random_weights(*target.backend, tiny_config(), DType::kF32, 11,
+                               MemTag::kDraftWeights, {})),
+        drafter(*target.backend, weights, kBudget + kAppend, kAppend, kAppend),
+        cache(*target.backend, 2, 2, kDim, kBudget, kAppend, DType::kF32, kChunk,
+              {2, 8, 4, kDim, full.capacity()}),
+        recorder(*target.backend, cache) {
+    // The first layer's rows of a token depend on nothing else, before RoPE.
+    StreamingCache once(*target.backend, 2, 2, kDim, 64, 64, DType::kF32);
+    for (Token i = 0; i < 61; ++i) {
+      drafter.forward({&i, 1}, once, Logits::kNone);
+      const KvView kv = once.range(0, 0, 0);
+      for (int h = 0; h < 2; ++h) {
+        rows[i].push_back(row_bytes(kv.k, kv, h, i) + row_bytes(kv.v, kv, h, i));
+      }
+    }
+  }
+  void draft(std::int64_t n) {
+    for (std::int64_t end = cache.length() + n; cache.length() < end;) {
+      const std::int64_t rows_of_pass = std::min<std::int64_t>(kAppend, end - cache.length());
+      feed(drafter, cache, rows_of_pass, nullptr);
+      cache.commit(cache.length());
+    }
+  }
+  // A pass of the target over its next n tokens, which are then final.
+  void verify(std::int64_t n) {
+    feed(target.model, full, n, &recorder);
+    full.commit(full.length());
+  }
+  void prompt(std::int64_t n) {
+    while (full.length() < n) {
+      feed(target.model, full, std::min<std::int64_t>(32, n - full.length()), nullptr);
+      full.commit(full.length());
+    }
+    draft(n);
+    full.mark();
+    cache.mark();
+  }
+  // Tokens whose rows lie where a pass of the drafter reads them.
+  void expect_tokens(const std::vector<std::int64_t>& held) {
+    const KvView kv = cache.range(0, 0, 0);
+    for (std::size_t r = 0; r < held.size(); ++r) {
+      for (int h = 0; h < 2; ++h) {
+        const auto row = static_cast<std::int64_t>(r);
+        EXPECT_EQ(row_bytes(kv.k, kv, h, row) + row_bytes(kv.v, kv, h, row),
+                  rows.at(tokens[static_cast<std::size_t>(held[r])])[static_cast<std::size_t>(h)])
+            << "row " << r << " is not token " << held[r];
+      }
+    }
+  }
+  // Chunk 0 and those of the largest sums before `first_recent`, in the order of the text.
+  std::vector<std::int64_t> best_chunks(std::int64_t first_recent) const {
+    std::vector<double> sums(static_cast<std::size_t>(first_recent / kChunk));
+    for (const auto& [head, mass] : recorder.of_head) {
+      for (std::size_t c = 0; c < sums.size(); ++c) sums[c] += static_cast<double>(mass[c]);
+    }
+    std::vector<std::int64_t> ids(sums.size());
+    std::iota(ids.begin(), ids.end(), 0);
+    std::sort(ids.begin() + 1, ids.end(), [&](std::int64_t a, std::int64_t b) {
+      return sums[static_cast<std::size_t>(a)] > sums[static_cast<std::size_t>(b)];
+    });
+    ids.resize(kChosenRows / kChunk);
+    std::ranges::sort(ids);
+    return ids;
+  }
+  // Those chunks' tokens, and [first_recent, length).
+  std::vector<std::int64_t> expected(const std::vector<std::int64_t>& chunks,
+                                     std::int64_t first_recent) const {
+    std::vector<std::int64_t> held;
+    for (const std::int64_t c : chunks) {
+      for (int i = 0; i < kChunk; ++i) held.push_back(c * kChunk + i);
+    }
+    for (std::int64_t t = first_recent; t < cache.length(); ++t) held.push_back(t);
+    return held;
+  }
+  std::vector<std::int64_t> first_chunks() const {
+    std::vector<std::int64_t> ids(kChosenRows / kChunk);
+    std::iota(ids.begin(), ids.end(), 0);
+    return ids;
+  }
+
+  Tiny target;
+  FullCache full;
+  ModelWeights weights;
+  LlamaModel drafter;
+  CrossModelCache cache;
+  Recorder recorder;
+  std::vector<Token> tokens = random_tokens(240, 61, 3);
+  std::map<Token, std::vector<std::string>> rows;  // of the first layer, of each head
+
+ private:
+  void feed(LlamaModel& model, KvCache& to, std::int64_t n, LayerObserver* observer) {
+    model.forward(std::span(tokens).subspan(static_cast<std::size_t>(to.length()),
+                                            static_cast<std::size_t>(n)),
+                  to, Logits::kNone, observer, throughput_path(n));
+  }
+};
+
+// Rows behind the chosen ones hold [first_recent, committed) after evictions of whole granules.
+std::int64_t first_recent_of(std::int64_t committed) {
+  std::int64_t first = kChosenRows;
+  while (committed - first > kBudget - kChosenRows) first += 8;
+  return first;
+}
+
+TEST(CrossModelCache, HoldsTheChunksOfTheLastVerification) {
+  Scene s;
+  s.prompt(150);
+  // Nothing was observed yet: the first chunks.
+  s.expect_tokens(s.expected(s.first_chunks(), first_recent_of(150)));
+  std::set<std::vector<std::int64_t>> all;
+  for (const std::int64_t kept : {1, 5, 8, 3, 12}) {
+    s.verify(kept);
+    ASSERT_EQ(s.recorder.of_head.size(), 4U);
+    const auto before = s.cache.held(s.cache.length()).chunks;
+    s.draft(kept);  // commits
+    const std::int64_t first = first_recent_of(s.cache.committed());
+    const std::vector<std::int64_t> best = s.best_chunks(first);
+    EXPECT_NE(best, s.first_chunks());  // of a text without any structure
+    EXPECT_EQ(best.front(), 0);
+    all.insert(best);
+    s.expect_tokens(s.expected(best, first));
+    const HeldTokens held = s.cache.held(s.cache.length());
+    EXPECT_EQ(held.last_from, first);
+    EXPECT_EQ(held.selected_rows, kChosenRows);
+    ASSERT_EQ(held.chunks.size(), 4 * best.size());  // of two layers with two heads
+    for (std::size_t i = 0; i < held.chunks.size(); ++i) {
+      EXPECT_EQ(held.chunks[i], best[i % best.size()]);
+    }
+  }
+  EXPECT_GT(all.size(), 1U);  // they change
+}
+
+// Those that were chosen stay where no pass was observed since, and while others are evicted.
+TEST(CrossModelCache, KeepsItsChoiceUntilTheNextOne) {
+  Scene s;
+  s.prompt(150);
+  s.verify(2);
+  s.draft(2);
+  const std::vector<std::int64_t> best = s.best_chunks(first_recent_of(152));
+  s.draft(30);
+  s.expect_tokens(s.expected(best, first_recent_of(182)));
+}
+
+// A pass whose mass is not that of all its rows, as those of prompts are, changes nothing.
+TEST(CrossModelCache, LongPassesAreNotObserved) {
+  Scene s;
+  s.prompt(150);
+  EXPECT_FALSE(s.cache.begin_pass(64, RowPath::kThroughput));
+  EXPECT_EQ(s.cache.mass(1).data, nullptr);
+  EXPECT_TRUE(s.cache.begin_pass(4, RowPath::kInvariant));
+  EXPECT_EQ(s.cache.mass(0).data, nullptr);
+  EXPECT_NE(s.cache.mass(1).data, nullptr);
+}
+
+// While the cache holds the whole text there is nothing to choose.
+TEST(CrossModelCache, AShortTextIsNotObserved) {
+  Scene s;
+  s.prompt(40);
+  EXPECT_FALSE(s.cache.begin_pass(4, RowPath::kInvariant));
+  s.draft(8);
+  EXPECT_FALSE(s.cache.begin_pass(4, RowPath::kInvariant));
+  s.draft(1);
+  EXPECT_TRUE(s.cache.begin_pass(4, RowPath::kInvariant));
+}
+
+// A head in each of several places, as far heads have, adds to the same sums.
+TEST(CrossModelCache, RangesOfHeadsAddUp) {
+  Scene whole, spread({{1, 2}, 2});
+  for (Scene* const s : {&whole, &spread}) {
+    s->prompt(150);
+    s->verify(6);
+    ASSERT_EQ(s->recorder.of_head.size(), 4U);
+    s->draft(6);
+  }
+  EXPECT_EQ(spread.cache.held(156).chunks, whole.cache.held(156).chunks);
+  spread.expect_tokens(
+      spread.expected(spread.best_chunks(first_recent_of(156)), first_recent_of(156)));
+}
+
+// After rewind() a generation drafts as one that saw nothing before, and so after reset().
+TEST(CrossModelCache, ReturnsToThePrompt) {
+  Scene s, fresh;
+  fresh.prompt(150);
+  const auto generated = [](Scene& scene) {
+    std::vector<std::int32_t> chunks;
+    for (const std::int64_t n : {4, 9, 2}) {
+      scene.verify(n);
+      scene.draft(n);
+      const auto of_round = scene.cache.held(scene.cache.length()).chunks;
+      chunks.insert(chunks.end(), of_round.begin(), of_round.end());
+    }
+    const std::vector<float> logits = host_copy(
+        *scene.target.backend,
+        scene.drafter.forward(std::span(scene.tokens).last(3), scene.cache, Logits::kAll));
+    return std::pair(chunks, logits);
+  };
+  const auto expected = generated(fresh);
+  s.prompt(150);
+  for (const bool with_reset : {false, true, false}) {
+    EXPECT_EQ(generated(s), expected);
+    s.verify(3);  // chosen by nobody
+    if (with_reset) {
+      s.full.reset();
+      s.cache.reset();
+      s.prompt(150);
+    } else {
+      s.full.rewind();
+      s.cache.rewind();
+    }
+    EXPECT_TRUE(s.cache.held(150).chunks.empty());
+    s.expect_tokens(s.expected(s.first_chunks(), first_recent_of(150)));
+  }
+}
+
+}  // namespace
+}  // namespace triforce
