@@ -127,7 +127,8 @@ class LayerObserver {
   virtual TensorView mass(int layer) = 0;
   virtual int mass_chunk() const = 0;
   // q[n, h, d]: rotated queries of the pass, those of the heads of kv. mass[heads of kv, .]: what
-  // attention wrote of these heads, if this observer or another of the pass wanted it.
+  // attention wrote of these heads, if this observer or another of the pass wanted it. Where
+  // another did, it lies there and not where this one's mass() says. It is not to be changed.
   virtual void on_range(int layer, TensorView q, const KvView& kv, TensorView mass) = 0;
 };
 

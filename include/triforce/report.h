@@ -104,9 +104,9 @@ ResultFile read_result_file(const std::filesystem::path& path);
 std::string result_schema();
 std::string result_line_schema();
 
-// It returns whether an option decides the tokens of a method, so that its value tells cases apart.
-// Both are named as in a result's params and method.
-using DecidesTokens = std::function<bool(std::string_view param, const std::string& method)>;
+// It returns whether an option, named as in a result's params, decides the tokens of a case, so
+// that its value tells cases apart.
+using DecidesTokens = std::function<bool(std::string_view param, const CaseResult& c)>;
 
 // It returns whether an option of a case has the value that it has in a run without options.
 using IsDefault = std::function<bool(const Param& param, const CaseResult& c)>;

@@ -31,9 +31,9 @@ std::optional<ExpectedCase> expected_case(const CaseResult& c) {
 
 const CaseRules& case_rules() {
   static const CaseRules kRules = {
-      decides_tokens, is_default,
-      [](std::string_view param) { return find_option(kRun, param) != nullptr; }, case_key_of,
-      expected_case};
+      [](std::string_view param, const CaseResult& c) { return decides_tokens(param, c); },
+      is_default, [](std::string_view param) { return find_option(kRun, param) != nullptr; },
+      case_key_of, expected_case};
   return kRules;
 }
 

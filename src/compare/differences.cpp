@@ -73,14 +73,14 @@ void Differences::add_params(const CaseResult& a, const CaseResult& b, const Cas
   for (const auto& [name, value] : a.params) {
     const bool gamma = name == "gamma" || name == "inner_gamma";  // what auto came to counts
     const ParamValue* const now = find_param(b.params, name);
-    if (now == nullptr || !rules.decides(name, a.method) || (gamma && a.gammas && b.gammas)) {
+    if (now == nullptr || !rules.decides(name, a) || (gamma && a.gammas && b.gammas)) {
       continue;
     }
     add(name, to_text(value, "none"), to_text(*now, "none"));
   }
   for_each_alone(a, b, [&](const Param& p, const CaseResult& c) {
     const bool known = rules.knows(p.first);
-    if (known ? !rules.decides(p.first, c.method) || rules.is_default(p, c)
+    if (known ? !rules.decides(p.first, c) || rules.is_default(p, c)
               : !unknown || is_null(p.second)) {
       return;
     }
@@ -108,7 +108,7 @@ bool same_but_for_defaults(const Measured& base, const Measured& other, const Ca
   for_each_alone(a, b, [&](const Param& p, const CaseResult& c) {
     if (!rules.knows(p.first)) {
       unknown = unknown || !is_null(p.second);
-    } else if (rules.decides(p.first, c.method) && rules.is_default(p, c)) {
+    } else if (rules.decides(p.first, c) && rules.is_default(p, c)) {
       left_out.insert(p.first);
     }
   });

@@ -5,9 +5,9 @@
 
 namespace triforce {
 
-// Both see a pass, `first` before `second`, those of them that want to. The mass that one of them
-// has attention write is shown to both: where both want it they have chunks of one size. Both
-// outlive it.
+// Both see a pass, `first` before `second`, those of them that want to. Attention writes the mass
+// where the first wants it, or else the second, and on_range() shows it to both: where both want it
+// they have chunks of one size. Both outlive it.
 class BothObservers final : public LayerObserver {
  public:
   BothObservers(LayerObserver& first, LayerObserver& second) : first_(first), second_(second) {}

@@ -10,7 +10,7 @@ namespace {
 std::int64_t budget_of(Pass pass, const SpeculationOptions& o) {
   return spec_of(pass).has_budget ? o.budget : o.draft_budget;
 }
-// What the pass's cache is, where not the one of an option.
+// The cache that the pass has.
 DraftCache cache_of(Pass pass, const SpeculationOptions& o) {
   return spec_of(pass).net == Net::kDrafter ? o.draft_cache : DraftCache::kStreaming;
 }
@@ -75,6 +75,23 @@ CrossModelCache::Target observed(const ModelConfig& target, const LocalShape& sh
   return {target.layers, shape.heads, shape.kv_heads, shape.head_dim, capacity, ranks};
 }
 
+// Its choices count as selections, as those of a retrieval cache do.
+class TimedCrossModelCache final : public CrossModelCache {
+ public:
+  template <class... Args>
+  explicit TimedCrossModelCache(PhaseTimer& timer, Args&&... args)
+      : CrossModelCache(std::forward<Args>(args)...), timer_(timer) {}
+
+ protected:
+  void choose() override {
+    const PhaseTimer::Scope scope(timer_, Phase::kRebuild);
+    CrossModelCache::choose();
+  }
+
+ private:
+  PhaseTimer& timer_;
+};
+
 // The drafter over the chunks that the target attends to: --draft-cache retrieval.
 class CrossModelPass final : public PassCache {
  public:
@@ -89,14 +106,14 @@ class CrossModelPass final : public PassCache {
  private:
   struct Lane {
     Lane(const PassSetup& s, int lane, LaneMemory& memory)
-        : cache(s.context.backend(), s.weights.config.layers, s.weights.shape().kv_heads,
+        : cache(s.timer, s.context.backend(), s.weights.config.layers, s.weights.shape().kv_heads,
                 s.weights.shape().head_dim, budget_of(s.pass, s.options), kStreamingChunk,
                 s.weights.dtype, s.options.chunk_size,
                 observed(s.context.weights().config, s.context.weights().shape(),
                          s.context.cache(lane).capacity(), s.context.weights().shard.size),
                 s.context.model().ranks(), &memory),
           observer(cache, s.timer) {}
-    CrossModelCache cache;
+    TimedCrossModelCache cache;
     TimedObserver observer;
   };
   Lane& lane_at(int lane) const { return *lanes_[static_cast<std::size_t>(lane)]; }

@@ -25,11 +25,12 @@ CrossModelCache::CrossModelCache(Backend& backend, int layers, int kv_heads, int
   };
   const std::int64_t chunks = target.capacity / chunk_size, chosen = sinks() / chunk_size;
   mass_ = make(DType::kF32, {target.kv_heads, chunks});
-  if (ranks != nullptr) of_ranks_ = make(DType::kF32, {target.ranks, chunks});
+  if (target.ranks > 1) of_ranks_ = make(DType::kF32, {target.ranks, chunks});
   of_heads_ = make(DType::kF32, {1, chunks});
   ids_ = make(DType::kI32, {kv_heads, chosen});
   // Rounds do not allocate.
   chosen_.reserve(static_cast<std::size_t>(chosen));
+  marked_chosen_.reserve(static_cast<std::size_t>(chosen));
   for_heads_.reserve(static_cast<std::size_t>(kv_heads * chosen));
 }
 
@@ -64,11 +65,12 @@ void CrossModelCache::commit(std::int64_t length) {
     b_.copy_rows(storage_.layer(l), row, all_.layer(l), from, n);
   }
   StreamingCache::commit(length);
-  if (is_complete_) choose();
+  // Where the drafter is never asked, nothing is new and nothing is chosen.
+  if (is_complete_ && n > 0) choose();
 }
 
 void CrossModelCache::choose() {
-  forget_pass();
+  forget_passes();
   const std::int64_t candidates = first_recent() / chunk_size_, count = sinks() / chunk_size_;
   if (candidates <= count) return;  // they are there
   const auto ids_of = [&](std::vector<std::int32_t>& ids, std::int64_t heads) {
@@ -96,19 +98,19 @@ void CrossModelCache::mark() {
 void CrossModelCache::rewind() {
   StreamingCache::rewind();
   chosen_ = marked_chosen_;
-  forget_pass();
+  forget_passes();
 }
 
 void CrossModelCache::reset() {
   StreamingCache::reset();
   chosen_.clear();
   marked_chosen_.clear();
-  forget_pass();
+  forget_passes();
 }
 
-// A pass over a text that the cache holds whole has nothing to choose.
+// A pass over a text that the cache holds whole has nothing to choose. Passes of one verification
+// add up.
 bool CrossModelCache::begin_pass(std::int64_t /*n*/, RowPath path) {
-  forget_pass();
   heads_seen_ = 0;
   observes_ = path == RowPath::kInvariant && first_recent() > sinks();
   return observes_;
@@ -121,12 +123,13 @@ TensorView CrossModelCache::mass(int layer) {
 void CrossModelCache::on_range(int layer, TensorView /*q*/, const KvView& kv, TensorView mass) {
   if (!observes_ || layer + 1 < target_.layers) return;
   const TensorView own =
-      ranks_ != nullptr ? of_ranks_.view().rows(ranks_->shard().rank, 1) : of_heads_.view();
-  if (heads_seen_ == 0) b_.clear(own);
+      target_.ranks > 1 ? of_ranks_.view().rows(ranks_->shard().rank, 1) : of_heads_.view();
+  if (heads_seen_ == 0 && !is_complete_) b_.clear(own);
   add(mass, own);
   heads_seen_ += kv.kv_heads;
-  is_complete_ = heads_seen_ == target_.kv_heads;
-  if (!is_complete_ || ranks_ == nullptr) return;
+  if (heads_seen_ < target_.kv_heads) return;
+  is_complete_ = true;
+  if (target_.ranks == 1) return;
   ranks_->all_gather(of_ranks_.view());
   b_.clear(of_heads_.view());
   add(of_ranks_.view(), of_heads_.view());

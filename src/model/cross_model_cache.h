@@ -7,19 +7,21 @@
 namespace triforce {
 
 // Cross-model retrieval (SpecExtend, arXiv 2505.20776): the rows of a drafter's cache are chosen by
-// the attention of the model that verifies it. It is a streaming cache of `budget` rows, of which
-// the first half are chunks of the text instead of sinks:
+// the attention of the model that verifies it. It is a streaming cache of `budget` rows, which has
+// chunks of the text where that has sinks:
 //
-//   rows      [0, budget / 2)                  [budget / 2, budget)
+//   rows      [0, chosen_rows())               [chosen_rows(), budget)
 //   tokens    chunk 0 and those that the       the most recent ones
 //             target attended to most, in
 //             the order of the text
 //
-// Until a pass of the target has been observed they are the first chunks. From then on they are
-// chosen anew by each pass, by the mass that its last layer paid to each chunk, all KV heads and
-// queries together. Positions are rows, as in every streaming cache, so a chunk's keys are read at
-// its place among the chosen ones. Rows of all tokens are kept beside, as the drafter made them.
-class CrossModelCache final : public StreamingCache, public LayerObserver {
+// Until a verification has been observed they are the first chunks. Each verification chooses anew,
+// by the mass that the target's last layer paid to each chunk: all KV heads and queries together,
+// of a draft tree the queries before it. Only whole chunks before the recent tokens are chosen. So
+// up to a chunk of tokens between them is not seen, nor is what leaves the recent ones before the
+// next choice. Positions are rows, as in every streaming cache: a chunk's keys are read at its
+// place among the chosen ones. Rows of all tokens are kept beside, as the drafter made them.
+class CrossModelCache : public StreamingCache, public LayerObserver {
  public:
   // The model whose passes it observes, or this one's share of its `ranks`. `capacity`: tokens of
   // its full cache, which the sequence never exceeds.
@@ -59,11 +61,13 @@ class CrossModelCache final : public StreamingCache, public LayerObserver {
   int mass_chunk() const override { return chunk_size_; }
   void on_range(int layer, TensorView q, const KvView& kv, TensorView mass) override;
 
+ protected:
+  // Fills the chosen rows by the mass of the verification that was observed last.
+  virtual void choose();
+
  private:
-  // Fills the chosen rows by the mass of the pass that was observed last.
-  void choose();
   void add(TensorView parts, TensorView sum);
-  void forget_pass() { observes_ = is_complete_ = false; }
+  void forget_passes() { observes_ = is_complete_ = false; }
 
   int chunk_size_;
   Target target_;
@@ -74,11 +78,12 @@ class CrossModelCache final : public StreamingCache, public LayerObserver {
   Tensor of_ranks_;  // [ranks, chunks] f32: the sum of each one's heads; none of one rank
   Tensor of_heads_;  // [1, chunks] f32: the sum of all heads
   Tensor ids_;       // [Hkv, chosen chunks] i32
-  // Of the chosen chunks, in the order of the text: of one head, and of all. Empty: the first ones.
-  std::vector<std::int32_t> chosen_, marked_chosen_, for_heads_;
-  bool observes_ = false;     // the pass in progress
-  bool is_complete_ = false;  // it ended, and nothing was chosen by it yet
-  int heads_seen_ = 0;        // of its last layer
+  std::vector<std::int32_t> chosen_, marked_chosen_;  // in the order of the text; empty: the first
+  std::vector<std::int32_t> for_heads_;               // them once a head; scratch
+  bool observes_ = false;                             // the pass in progress
+  // Since the last choice all heads of a pass were seen: the sums are of such passes.
+  bool is_complete_ = false;
+  int heads_seen_ = 0;  // of the last layer of the pass in progress
 };
 
 }  // namespace triforce

@@ -319,6 +319,10 @@ TensorView RetrievalCache::mass(int l) {
 
 void RetrievalCache::on_range(int l, TensorView q, const KvView& kv, TensorView mass) {
   if (!pass_ || l < dense_layers()) return;
+  if (!rule_of(pass_->by)) {
+    const TensorView own = attention_mass().rows(kv.first_head, kv.kv_heads);
+    if (mass.data != own.data) b_.copy(own, mass);  // it was written for another observer
+  }
   if (sums_) {
     // Queries that will be rejected count like the others: they are few.
     sums_->add(l - dense_layers(), kv.first_head, mass);

@@ -92,10 +92,15 @@ RunConfig resolved(RunConfig config, const Session& session) {
   return config;
 }
 
-bool decides_tokens(std::string_view param, const std::string& method) {
-  const std::optional<Method> known = parse_method(method);
+bool decides_tokens(std::string_view param, const MethodSpec& method) {
   const Option* const o = find_option(kRun, param);
-  return known && o != nullptr && decides(o->role, spec_of(*known));
+  return o != nullptr && decides(o->role, method);
+}
+
+bool decides_tokens(std::string_view param, const CaseResult& c) {
+  const std::optional<Method> known = parse_method(c.method);
+  if (!known || !decides_tokens(param, spec_of(*known))) return false;
+  return param != "chunk_size" || has_chunks(spec_of(*known), c);
 }
 
 bool is_default(const Param& param, const CaseResult& c) {
@@ -124,9 +129,7 @@ std::string case_key_of(const CaseResult& c, const ResultContext& context,
   Key key;
   key.add("method", c.method);
   for (const auto& [name, value] : c.params) {
-    const Option* o = find_option(kRun, name);
-    if (o == nullptr || !decides(o->role, spec) || left_out.contains(name)) continue;
-    if (name == "chunk_size" && !has_chunks(spec, c)) continue;
+    if (!decides_tokens(name, c) || left_out.contains(name)) continue;
     // Cases that are older than these options are as those that leave them out.
     constexpr std::array<std::string_view, 6> kNewer = {
         "tree", "inner_tree", "rope_scaling", "draft_weights", "key_rank", "outlier_chunks"};

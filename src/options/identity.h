@@ -24,8 +24,11 @@ std::string case_id_of(const CaseResult& c, const ResultContext& context);
 std::string case_key_of(const CaseResult& c, const ResultContext& context,
                         const ParamNames& left_out = {});
 
-// Returns whether an option, named as in params, is among those. It is false for an unknown name.
-bool decides_tokens(std::string_view param, const std::string& method);
+// Returns whether an option, named as in params, is among those of a case. It is false for an
+// unknown name or method.
+bool decides_tokens(std::string_view param, const CaseResult& c);
+// The same of some case of a method.
+bool decides_tokens(std::string_view param, const MethodSpec& method);
 
 // Returns whether a param of a case is as in a run of the same models without options. The built-in
 // pair has other defaults than other models. It is false for an unknown param.

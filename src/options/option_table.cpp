@@ -208,14 +208,16 @@ std::vector<Option> method_and_shape() {
         kShaped, Role::kDecidesOwnDrafts, integer(0, kMaxLayers - 1, member(&S::dense_layers))),
       o("draft-cache-budget", {"draft-budget"}, "N", "tokens",
         "tokens in the drafter's cache. Those of a streaming one include its sinks: 16, at most "
-        "half of it. Beyond the drafter's positions its rotary embedding is continued, and the "
+        "half of it. With --draft-cache retrieval it has at least two chunks. Beyond the drafter's "
+        "positions its rotary embedding is continued, and the "
         "result says so",
         kShaped, Role::kDecidesDrafted, integer(1, kMaxTokens, member(&S::draft_budget))),
       o("draft-cache", {}, "KIND", "",
         "what the drafter sees: streaming keeps its first and most recent tokens. retrieval keeps "
-        "the most recent ones, and in half of its budget the chunks of --chunk-size tokens that "
-        "the target's last verification attended to. window reads the most recent "
-        "tokens anew for every token that it drafts, as a text of their own. That is slow, and "
+        "the most recent ones and, in up to half of its budget, chunks of --chunk-size tokens. "
+        "They are those that the target's last verification attended to most. window reads the "
+        "most recent tokens anew for every token that it drafts, as a text of their own. That is "
+        "slow, and "
         "meant for analysis",
         kShaped, Role::kDecidesDrafted, choice(member(&S::draft_cache))),
       o("lookup", {}, "RULE", "",

@@ -174,13 +174,14 @@ void settle_trees(RunConfig& c, const GivenOptions& given) {
   settle_tree(c, given, "inner-tree", "inner-gamma", false, s.inner_tree, s.inner_gamma);
 }
 
-void check_target_cache(const RunConfig& c) {
+void check_target_cache(const RunConfig& c, const GivenOptions& given) {
   const SpeculationOptions& s = c.speculation;
   if (s.dense_layers > 0) {
     expect_method(c, fmt::format("--dense-layers {}", s.dense_layers), "that drafts by the target",
                   &MethodSpec::has_budget);
   }
-  if (s.budget != 0 || any_method(c.methods, &MethodSpec::has_budget)) check_budget(s, kMinBudget);
+  const bool is_given = s.budget != 0 && given.contains("budget");
+  if (is_given || any_method(c.methods, &MethodSpec::has_budget)) check_budget(s, kMinBudget);
 }
 
 void check_key_rank(const RunConfig& c) {
@@ -266,8 +267,8 @@ void check_record(const RunConfig& c) {
       "--record: expected --json, --jsonl or --output-format json to write it to, found none");
 }
 
-void check_speculation(const RunConfig& c) {
-  check_target_cache(c);
+void check_speculation(const RunConfig& c, const GivenOptions& given) {
+  check_target_cache(c, given);
   check_key_rank(c);
   check_draft_weights(c);
   check_draft_cache(c);
@@ -412,7 +413,7 @@ RunConfig make_config(Command command, const GivenOptions& given) {
     settle_tuning(c);
     settle_trees(c, given);
     settle_auto_method(c);
-    check_speculation(c);
+    check_speculation(c, given);
     check_record(c);
     check_merge(c);
   }

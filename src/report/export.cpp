@@ -35,13 +35,13 @@ Names that_differ(std::span<const RunResult> results, const DecidesTokens& decid
   for (const RunResult& run : results) {
     for (const CaseResult& c : run.cases) {
       for (const auto& [name, value] : c.params) {
-        if (decides(name, c.method)) values[name].insert(to_text(value, "none"));
+        if (decides(name, c)) values[name].insert(to_text(value, "none"));
       }
     }
   }
   return [values = std::move(values), &decides](const Param& param, const CaseResult& c) {
     const auto it = values.find(param.first);
-    return it != values.end() && it->second.size() > 1 && decides(param.first, c.method);
+    return it != values.end() && it->second.size() > 1 && decides(param.first, c);
   };
 }
 
@@ -49,7 +49,7 @@ Names that_differ(std::span<const RunResult> results, const DecidesTokens& decid
 // whatever stands beside the case, and other programs can keep its history under it.
 Names that_are_set(const DecidesTokens& decides, const IsDefault& is_default) {
   return [&](const Param& param, const CaseResult& c) {
-    return decides(param.first, c.method) && !is_default(param, c);
+    return decides(param.first, c) && !is_default(param, c);
   };
 }
 

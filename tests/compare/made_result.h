@@ -149,8 +149,8 @@ inline ResultFile made_file(const std::string& name, const Made& made) {
 // As `run` has it for the cases above. temp and sinks decide tokens, by default 0 and 16.
 inline CaseRules made_rules() {
   CaseRules rules;
-  rules.decides = [](std::string_view param, const std::string& method) {
-    return param == "temp" || (param == "sinks" && method != "ar");
+  rules.decides = [](std::string_view param, const CaseResult& c) {
+    return param == "temp" || (param == "sinks" && c.method != "ar");
   };
   rules.is_default = [](const Param& p, const CaseResult& /*c*/) {
     return p == Param{"temp", 0.0} || p == Param{"sinks", std::int64_t{16}};
@@ -161,7 +161,7 @@ inline CaseRules made_rules() {
     std::string key = c.method + context.isa + c.data.sha256.value_or("");
     if (c.target) key += c.target->weights_digest.value_or("");
     for (const auto& [name, value] : c.params) {
-      if (decides(name, c.method) && !left_out.contains(name)) key += name + to_text(value);
+      if (decides(name, c) && !left_out.contains(name)) key += name + to_text(value);
     }
     return key;
   };

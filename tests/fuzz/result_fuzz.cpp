@@ -29,7 +29,9 @@ void check_shown(const std::string& text) {
 }
 
 void check(std::span<const ForeignResult> foreign) {
-  const auto none = [](std::string_view /*param*/, const std::string& /*method*/) { return false; };
+  const auto none = [](std::string_view /*param*/, const triforce::CaseResult& /*c*/) {
+    return false;
+  };
   const auto is_default = [](const Param& /*param*/, const CaseResult& /*c*/) { return true; };
   std::vector<std::string> left_out;
   const std::string table =

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "decode/observers.h"
 #include "model/tiny_model.h"
 
 namespace triforce {
@@ -62,23 +63,16 @@ struct Scene {
         drafter(*target.backend, weights, kBudget + kAppend, kAppend, kAppend),
         cache(*target.backend, 2, 2, kDim, kBudget, kAppend, DType::kF32, kChunk,
               {2, 8, 4, kDim, full.capacity()}),
-        recorder(*target.backend, cache) {
-    // The first layer's rows of a token depend on nothing else, before RoPE.
-    StreamingCache once(*target.backend, 2, 2, kDim, 64, 64, DType::kF32);
-    for (Token i = 0; i < 61; ++i) {
-      drafter.forward({&i, 1}, once, Logits::kNone);
-      const KvView kv = once.range(0, 0, 0);
-      for (int h = 0; h < 2; ++h) {
-        rows[i].push_back(row_bytes(kv.k, kv, h, i) + row_bytes(kv.v, kv, h, i));
-      }
+        recorder(*target.backend, cache) {}
+  // The drafter's next n tokens become final, and `more` behind them do not yet.
+  void draft(std::int64_t n, std::int64_t more = 0) {
+    const std::int64_t end = cache.committed() + n;
+    while (cache.length() < end) {
+      make(std::min<std::int64_t>(kAppend, end - cache.length()));
+      if (cache.length() < end) cache.commit(cache.length());
     }
-  }
-  void draft(std::int64_t n) {
-    for (std::int64_t end = cache.length() + n; cache.length() < end;) {
-      const std::int64_t rows_of_pass = std::min<std::int64_t>(kAppend, end - cache.length());
-      feed(drafter, cache, rows_of_pass, nullptr);
-      cache.commit(cache.length());
-    }
+    if (more > 0) make(more);
+    cache.commit(end);
   }
   // A pass of the target over its next n tokens, which are then final.
   void verify(std::int64_t n) {
@@ -96,14 +90,9 @@ struct Scene {
   }
   // Tokens whose rows lie where a pass of the drafter reads them.
   void expect_tokens(const std::vector<std::int64_t>& held) {
-    const KvView kv = cache.range(0, 0, 0);
     for (std::size_t r = 0; r < held.size(); ++r) {
-      for (int h = 0; h < 2; ++h) {
-        const auto row = static_cast<std::int64_t>(r);
-        EXPECT_EQ(row_bytes(kv.k, kv, h, row) + row_bytes(kv.v, kv, h, row),
-                  rows.at(tokens[static_cast<std::size_t>(held[r])])[static_cast<std::size_t>(h)])
-            << "row " << r << " is not token " << held[r];
-      }
+      EXPECT_EQ(row_of(static_cast<std::int64_t>(r)), made.at(held[r]))
+          << "row " << r << " is not token " << held[r];
     }
   }
   // Chunk 0 and those of the largest sums before `first_recent`, in the order of the text.
@@ -144,9 +133,26 @@ struct Scene {
   CrossModelCache cache;
   Recorder recorder;
   std::vector<Token> tokens = random_tokens(240, 61, 3);
-  std::map<Token, std::vector<std::string>> rows;  // of the first layer, of each head
+  std::map<std::int64_t, std::string> made;  // of each token: its rows as the drafter made them
 
  private:
+  // Keys and values of all layers and heads.
+  std::string row_of(std::int64_t row) {
+    std::string all;
+    for (int l = 0; l < 2; ++l) {
+      const KvView kv = cache.range(l, 0, 0);
+      for (int h = 0; h < 2; ++h) all += row_bytes(kv.k, kv, h, row) + row_bytes(kv.v, kv, h, row);
+    }
+    return all;
+  }
+  // A pass of the drafter over its next n tokens.
+  void make(std::int64_t n) {
+    const HeldTokens held = cache.held(cache.committed());
+    const std::int64_t before =
+        kChosenRows + cache.length() - std::max(held.last_from, kChosenRows);
+    feed(drafter, cache, n, nullptr);
+    for (std::int64_t i = 0; i < n; ++i) made[cache.length() - n + i] = row_of(before + i);
+  }
   void feed(LlamaModel& model, KvCache& to, std::int64_t n, LayerObserver* observer) {
     model.forward(std::span(tokens).subspan(static_cast<std::size_t>(to.length()),
                                             static_cast<std::size_t>(n)),
@@ -170,8 +176,7 @@ TEST(CrossModelCache, HoldsTheChunksOfTheLastVerification) {
   for (const std::int64_t kept : {1, 5, 8, 3, 12}) {
     s.verify(kept);
     ASSERT_EQ(s.recorder.of_head.size(), 4U);
-    const auto before = s.cache.held(s.cache.length()).chunks;
-    s.draft(kept);  // commits
+    s.draft(kept, 2);
     const std::int64_t first = first_recent_of(s.cache.committed());
     const std::vector<std::int64_t> best = s.best_chunks(first);
     EXPECT_NE(best, s.first_chunks());  // of a text without any structure
@@ -179,12 +184,15 @@ TEST(CrossModelCache, HoldsTheChunksOfTheLastVerification) {
     all.insert(best);
     s.expect_tokens(s.expected(best, first));
     const HeldTokens held = s.cache.held(s.cache.length());
+    EXPECT_EQ(held.first, 0);
     EXPECT_EQ(held.last_from, first);
+    EXPECT_EQ(held.chunk, kChunk);
     EXPECT_EQ(held.selected_rows, kChosenRows);
     ASSERT_EQ(held.chunks.size(), 4 * best.size());  // of two layers with two heads
     for (std::size_t i = 0; i < held.chunks.size(); ++i) {
       EXPECT_EQ(held.chunks[i], best[i % best.size()]);
     }
+    s.cache.truncate(s.cache.committed());
   }
   EXPECT_GT(all.size(), 1U);  // they change
 }
@@ -198,6 +206,48 @@ TEST(CrossModelCache, KeepsItsChoiceUntilTheNextOne) {
   const std::vector<std::int64_t> best = s.best_chunks(first_recent_of(152));
   s.draft(30);
   s.expect_tokens(s.expected(best, first_recent_of(182)));
+}
+
+// The drafter's cache and a retrieval cache that see one pass choose as each would alone.
+TEST(CrossModelCache, SharesAPassWithARetrievalCache) {
+  std::vector<std::vector<std::int32_t>> selected, chosen;
+  for (const int order : {0, 1, 2}) {
+    Scene s;
+    RetrievalCache retrieval(*s.target.backend, s.full, 2, 8, 4, kDim, 16, DType::kF32,
+                             {40, kChunk, Selection::kAttention, {}});
+    LastQueries queries(*s.target.backend, 2, 8, kDim);
+    s.prompt(149);
+    const auto pass = [&](std::int64_t n, LayerObserver* observer) {
+      s.target.model.forward(std::span(s.tokens).subspan(static_cast<std::size_t>(s.full.length()),
+                                                         static_cast<std::size_t>(n)),
+                             s.full, Logits::kNone, observer);
+    };
+    pass(1, &queries);
+    s.full.commit(150);
+    retrieval.select_prompt(queries.view(), s.target.model.rope());
+    s.draft(1);
+    if (order == 0) {  // each of the same pass alone
+      pass(6, &retrieval);
+      s.full.truncate(150);
+      pass(6, &s.cache);
+    } else {
+      LayerObserver* const of[] = {&s.cache, &retrieval};
+      BothObservers both(*of[order - 1], *of[2 - order]);
+      pass(6, &both);
+    }
+    s.full.commit(156);
+    s.draft(6);
+    selected.push_back(retrieval.selected_chunks());
+    chosen.push_back(s.cache.held(156).chunks);
+  }
+  const auto half = static_cast<std::ptrdiff_t>(selected[0].size() / 2);  // of a layer
+  EXPECT_FALSE(
+      std::equal(selected[0].begin(), selected[0].begin() + half, selected[0].begin() + half));
+  EXPECT_FALSE(chosen[0].empty());
+  for (const int order : {1, 2}) {
+    EXPECT_EQ(selected[static_cast<std::size_t>(order)], selected[0]) << order;
+    EXPECT_EQ(chosen[static_cast<std::size_t>(order)], chosen[0]) << order;
+  }
 }
 
 // A pass whose mass is not that of all its rows, as those of prompts are, changes nothing.
@@ -268,7 +318,30 @@ TEST(CrossModelCache, ReturnsToThePrompt) {
     }
     EXPECT_TRUE(s.cache.held(150).chunks.empty());
     s.expect_tokens(s.expected(s.first_chunks(), first_recent_of(150)));
+    s.draft(1);  // nothing was verified since
+    EXPECT_TRUE(s.cache.held(151).chunks.empty());
+    s.cache.rewind();
   }
+}
+
+// A verification in two passes chooses by both.
+TEST(CrossModelCache, PassesOfOneVerificationAddUp) {
+  Scene s;
+  s.prompt(150);
+  std::map<int, std::vector<float>> sums;
+  for (const std::int64_t rows : {6, 1}) {
+    s.verify(rows);
+    for (const auto& [head, mass] : s.recorder.of_head) {
+      std::vector<float>& sum = sums.try_emplace(head, mass.size()).first->second;
+      for (std::size_t c = 0; c < mass.size(); ++c) sum[c] += mass[c];
+    }
+  }
+  const std::vector<std::int64_t> last = s.best_chunks(first_recent_of(157));
+  s.recorder.of_head = sums;
+  const std::vector<std::int64_t> both = s.best_chunks(first_recent_of(157));
+  EXPECT_NE(both, last);
+  s.draft(7);
+  s.expect_tokens(s.expected(both, first_recent_of(157)));
 }
 
 }  // namespace

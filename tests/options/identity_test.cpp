@@ -264,6 +264,21 @@ TEST(CaseId, CountsTheBudgetThatWasUsed) {
   EXPECT_NE(case_id(f), case_id(facts()));
 }
 
+// Chunks decide tokens of a drafter where its cache has some.
+TEST(CaseId, ChunksDecideWhereACacheHasThem) {
+  const auto decide = [](const char* method, std::vector<std::string> args) {
+    Facts f = facts(method);
+    f.args = std::move(args);
+    return decides_tokens("chunk_size", make_case(f));
+  };
+  EXPECT_FALSE(decide("draft", {}));
+  EXPECT_FALSE(decide("draft", {"--draft-cache", "window"}));
+  EXPECT_TRUE(decide("draft", {"--draft-cache", "retrieval"}));
+  EXPECT_TRUE(decide("retrieval", {}));
+  EXPECT_TRUE(decide("triforce", {"--draft-cache", "window"}));
+  EXPECT_FALSE(decide("streaming", {"--draft-cache", "retrieval"}));
+}
+
 // What is not at its default is part of a name that other programs keep a history by.
 TEST(IsDefault, IsAsInARunOfTheSameModelsWithoutOptions) {
   const auto set = [](std::vector<std::string> args) {
@@ -272,8 +287,7 @@ TEST(IsDefault, IsAsInARunOfTheSameModelsWithoutOptions) {
     const CaseResult c = make_case(f);
     std::string names;
     for (const Param& param : c.params) {
-      if (decides_tokens(param.first, c.method) && !is_default(param, c))
-        names += param.first + " ";
+      if (decides_tokens(param.first, c) && !is_default(param, c)) names += param.first + " ";
     }
     return names;
   };
@@ -311,7 +325,7 @@ TEST(Options, PublishedFactsAreCurrent) {
   for (const Param& param : of_pair) {
     std::vector<std::string> methods;
     for (const MethodSpec& m : method_table()) {
-      if (decides_tokens(param.first, m.name)) methods.emplace_back(m.name);
+      if (decides_tokens(param.first, m)) methods.emplace_back(m.name);
     }
     std::vector<Param> facts = {
         {"role", std::string(word_of(find_option(kRun, param.first)->role))}};

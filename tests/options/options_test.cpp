@@ -249,6 +249,8 @@ TEST(Options, APromptBeyondTheBuiltInPairMeansThePapersModels) {
 TEST(Options, BudgetsThatNothingUsesMayBeZero) {
   EXPECT_EQ(parse({"--budget", "0", "--baseline"}).speculation.budget, 0);
   EXPECT_EQ(parse({"--budget", "0", "--method", "draft"}).speculation.budget, 0);
+  // A default that no method has is not checked.
+  EXPECT_EQ(parse({"--chunk-size", "5", "--method", "draft"}).speculation.chunk_size, 5);
   EXPECT_EQ(parse({"--budget", "4096", "--chunk_size", "4096"}).speculation.chunk_size, 4096);
   for (const char* method : {"triforce", "retrieval", "streaming"}) {
     EXPECT_EQ(usage_error({"--budget", "0", "--method", method}).find("--budget: expected "), 0U);

@@ -10,8 +10,8 @@
 namespace triforce {
 namespace {
 
-bool decides(std::string_view param, const std::string& method) {
-  return param == "temp" || (param == "budget" && method == "triforce");
+bool decides(std::string_view param, const CaseResult& c) {
+  return param == "temp" || (param == "budget" && c.method == "triforce");
 }
 
 // The sample's results have no options of their own but temp.

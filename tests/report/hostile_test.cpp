@@ -94,7 +94,7 @@ std::string exported(const std::string& name, ExportFormat format) {
   f.name = f.source = name;
   f.machine = f.model = name;
   f.setting = {{"budget", name}};
-  const auto none = [](std::string_view /*param*/, const std::string& /*method*/) { return false; };
+  const auto none = [](std::string_view /*param*/, const CaseResult& /*c*/) { return false; };
   const auto is_default = [](const Param& /*param*/, const CaseResult& /*c*/) { return true; };
   std::vector<std::string> left_out;
   return export_results({&r, 1}, {&f, 1}, format, none, is_default, left_out);
