@@ -249,6 +249,30 @@ TEST_F(EngineOnce, SelectionsForEachTokenAreLossless) {
   expect_targets_joint_distribution(backend_.get(), std::vector{Method::kRetrieval}, o);
 }
 
+// Wherever the target's heads are, the same tokens are drafted.
+TEST_F(EngineOnce, ADrafterIsShownTheSameChunksByFarHeads) {
+  const ToyPair pair(*backend_, DType::kBF16, kVocab);
+  const std::vector<Method> methods = {Method::kDraft, Method::kTriForce};
+  SpeculationOptions o = toy_options();
+  o.draft_cache = DraftCache::kRetrieval;
+  o.selection = Selection::kAttention;
+  const auto generated = [&](const SpeculationOptions& options, Method method,
+                             const KvHomes& homes) {
+    ToyRun run(*backend_, pair, options, {203, 90, methods, homes});
+    run.prefill(toy_prompt(203, kVocab, 0));
+    return run.generate(method, 90, 5, 0);
+  };
+  SpeculationOptions streams = o;
+  streams.draft_cache = DraftCache::kStreaming;
+  for (const Method m : methods) {
+    const RunMetrics near = generated(o, m, {});
+    EXPECT_EQ(generated(o, m, spread_homes(2, 2, 1)).origins, near.origins) << to_string(m);
+    EXPECT_NE(generated(streams, m, {}).origins, near.origins) << to_string(m);
+    // The retrieval cache is shown each verification, too.
+    EXPECT_EQ(near.rebuilds, m == Method::kTriForce ? near.rounds : 0) << to_string(m);
+  }
+}
+
 // A prompt in a streaming cache does not change the prompt in the full one.
 TEST_F(EngineOnce, TheBaselineDoesNotSeeDenseLayers) {
   const ToyPair pair(*backend_, DType::kBF16, kVocab);
