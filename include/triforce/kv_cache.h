@@ -1,6 +1,6 @@
 // The KV cache of one sequence as a model sees it. Which one it is (src/model: full_cache.h,
-// streaming_cache.h, retrieval_cache.h, quantised_cache.h) decides what a query attends to and
-// where keys live. Lengths count tokens of the sequence, not rows of memory.
+// streaming_cache.h, cross_model_cache.h, retrieval_cache.h, quantised_cache.h) decides what a
+// query attends to and where keys live. Lengths count tokens of the sequence, not rows of memory.
 #pragma once
 #include <array>
 #include <cstdint>

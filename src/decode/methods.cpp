@@ -5,10 +5,10 @@
 #include <functional>
 #include <limits>
 
-#include "decode/observers.h"
 #include "decode/pass_cache.h"
 #include "decode/recovery_meter.h"
 #include "decode/sizes.h"
+#include "model/observers.h"
 #include "model/retrieval_cache.h"
 
 namespace triforce {

@@ -1,5 +1,5 @@
-#include "decode/observers.h"
 #include "decode/pass_cache.h"
+#include "decode/timed_observer.h"
 #include "model/prompt_replay.h"
 #include "model/retrieval_cache.h"
 

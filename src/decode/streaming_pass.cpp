@@ -1,5 +1,5 @@
-#include "decode/observers.h"
 #include "decode/pass_cache.h"
+#include "decode/timed_observer.h"
 #include "decode/window_scorer.h"
 #include "model/cross_model_cache.h"
 

@@ -1,7 +1,6 @@
 // Recovered attention against softmaxes written out here in double, with what a cache holds found
 // by its rows or by counting.
 #include "decode/recovery_meter.h"
-#include "decode/observers.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +10,7 @@
 #include <set>
 
 #include "core/rounding.h"
+#include "model/observers.h"
 #include "model/tiny_model.h"
 
 namespace triforce {
@@ -30,22 +30,18 @@ ModelConfig config(int kv_heads) {
 }
 
 // Keeps the first query of every layer, and passes all on.
-class Recorder final : public LayerObserver {
+class Recorder final : public ForwardingObserver {
  public:
-  Recorder(Backend& b, LayerObserver& to) : b_(b), to_(to) {}
-  bool begin_pass(std::int64_t n, RowPath path) override { return to_.begin_pass(n, path); }
-  TensorView mass(int layer) override { return to_.mass(layer); }
-  int mass_chunk() const override { return to_.mass_chunk(); }
+  Recorder(Backend& b, LayerObserver& to) : ForwardingObserver(to), b_(b) {}
   void on_range(int layer, TensorView q, const KvView& kv, TensorView mass) override {
     queries.resize(kLayers);
     queries[static_cast<std::size_t>(layer)] = testing::host_copy(b_, q.rows(0, 1));
-    to_.on_range(layer, q, kv, mass);
+    ForwardingObserver::on_range(layer, q, kv, mass);
   }
   std::vector<std::vector<float>> queries;  // [layer][H d]
 
  private:
   Backend& b_;
-  LayerObserver& to_;
 };
 
 using Held = std::function<std::set<std::int64_t>(int layer, int kv_head)>;

@@ -13,6 +13,7 @@ namespace triforce {
 namespace {
 
 using testing::random_tokens;
+using testing::row_bytes;
 using testing::Tiny;
 using testing::tiny_config;
 
@@ -34,12 +35,6 @@ class Fuzz {
  private:
   std::mt19937 g_;
 };
-
-// One row of K or V of a head as bytes; the reference backend keeps rows plain.
-std::string row_bytes(const void* rows, const KvView& kv, int head, std::int64_t row) {
-  const auto* p = static_cast<const float*>(rows) + head * kv.head_stride + row * kDim;
-  return {reinterpret_cast<const char*>(p), kDim * sizeof(float)};
-}
 
 void extend(std::vector<Token>& to, std::span<const Token> by) {
   to.insert(to.end(), by.begin(), by.end());

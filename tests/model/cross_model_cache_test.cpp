@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "decode/observers.h"
+#include "model/observers.h"
 #include "model/tiny_model.h"
 
 namespace triforce {
@@ -17,6 +17,7 @@ namespace {
 
 using testing::host_copy;
 using testing::random_tokens;
+using testing::row_bytes;
 using testing::Tiny;
 using testing::tiny_config;
 
@@ -24,34 +25,25 @@ constexpr int kDim = 8, kChunk = 4;
 constexpr std::int64_t kBudget = 48, kChosenRows = 24, kAppend = 16, kCapacity = 256;
 
 // Keeps the mass of the last layer that the observer was shown.
-class Recorder final : public LayerObserver {
+class Recorder final : public ForwardingObserver {
  public:
-  Recorder(Backend& b, LayerObserver& to) : b_(b), to_(to) {}
+  Recorder(Backend& b, LayerObserver& to) : ForwardingObserver(to), b_(b) {}
   bool begin_pass(std::int64_t n, RowPath path) override {
     of_head.clear();
-    return to_.begin_pass(n, path);
+    return ForwardingObserver::begin_pass(n, path);
   }
-  TensorView mass(int layer) override { return to_.mass(layer); }
-  int mass_chunk() const override { return to_.mass_chunk(); }
   void on_range(int layer, TensorView q, const KvView& kv, TensorView mass) override {
     EXPECT_EQ(mass.data != nullptr, layer == 1);
     for (int h = 0; mass.data != nullptr && h < kv.kv_heads; ++h) {
       of_head[kv.first_head + h] = host_copy(b_, mass.rows(h, 1));
     }
-    to_.on_range(layer, q, kv, mass);
+    ForwardingObserver::on_range(layer, q, kv, mass);
   }
   std::map<int, std::vector<float>> of_head;
 
  private:
   Backend& b_;
-  LayerObserver& to_;
 };
-
-// One row of K or V of a head as bytes; the reference backend keeps rows plain.
-std::string row_bytes(const void* rows, const KvView& kv, int head, std::int64_t row) {
-  const auto* p = static_cast<const float*>(rows) + head * kv.head_stride + row * kDim;
-  return {reinterpret_cast<const char*>(p), kDim * sizeof(float)};
-}
 
 // A target, and a drafter on the same backend whose cache the target's attention fills.
 struct Scene {

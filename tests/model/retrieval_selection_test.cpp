@@ -5,6 +5,7 @@
 #include <array>
 #include <numeric>
 
+#include "model/observers.h"
 #include "model/prompt_replay.h"
 #include "model/tiny_model.h"
 
@@ -16,22 +17,18 @@ using testing::Tiny;
 using testing::tiny_config;
 
 // Keeps the queries of every layer of the last observed pass.
-class Recorder final : public LayerObserver {
+class Recorder final : public ForwardingObserver {
  public:
-  Recorder(Backend& b, LayerObserver& to) : b_(b), to_(to) {}
-  bool begin_pass(std::int64_t n, RowPath path) override { return to_.begin_pass(n, path); }
-  TensorView mass(int layer) override { return to_.mass(layer); }
-  int mass_chunk() const override { return to_.mass_chunk(); }
+  Recorder(Backend& b, LayerObserver& to) : ForwardingObserver(to), b_(b) {}
   void on_range(int layer, TensorView q, const KvView& kv, TensorView mass) override {
     queries.resize(static_cast<std::size_t>(layer) + 1);
     queries[static_cast<std::size_t>(layer)] = testing::host_copy(b_, q);
-    to_.on_range(layer, q, kv, mass);
+    ForwardingObserver::on_range(layer, q, kv, mass);
   }
   std::vector<std::vector<float>> queries;  // per layer [n, H, d]
 
  private:
   Backend& b_;
-  LayerObserver& to_;
 };
 
 struct Scene {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "model/retrieval_cache.h"
@@ -45,6 +46,12 @@ inline std::vector<float> host_copy(Backend& b, const TensorView& v) {
   for (std::size_t i = v.rank; i-- > 0; stride *= v.shape[i]) to.stride[i] = stride;
   b.download(to, v);
   return out;
+}
+
+// One row of K or V of a head in f32 as bytes; the reference backend keeps rows plain.
+inline std::string row_bytes(const void* rows, const KvView& kv, int head, std::int64_t row) {
+  const auto* p = static_cast<const float*>(rows) + head * kv.head_stride + row * kv.head_dim;
+  return {reinterpret_cast<const char*>(p), static_cast<std::size_t>(kv.head_dim) * sizeof(float)};
 }
 
 // A backend, random weights of `config` and a model over them.

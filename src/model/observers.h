@@ -1,9 +1,24 @@
-// How several observers see the passes of one cache.
+// Observers of other observers.
 #pragma once
 #include "triforce/kv_cache.h"
-#include "triforce/phase_timer.h"
 
 namespace triforce {
+
+// Passes every call on to another observer, which outlives it. One that does something else besides
+// derives from it.
+class ForwardingObserver : public LayerObserver {
+ public:
+  explicit ForwardingObserver(LayerObserver& to) : to_(to) {}
+  bool begin_pass(std::int64_t n, RowPath path) override { return to_.begin_pass(n, path); }
+  TensorView mass(int layer) override { return to_.mass(layer); }
+  int mass_chunk() const override { return to_.mass_chunk(); }
+  void on_range(int layer, TensorView q, const KvView& kv, TensorView mass) override {
+    to_.on_range(layer, q, kv, mass);
+  }
+
+ private:
+  LayerObserver& to_;
+};
 
 // Both see a pass, `first` before `second`, those of them that want to. Attention writes the mass
 // where the first wants it, or else the second, and on_range() shows it to both: where both want it
@@ -34,23 +49,6 @@ class BothObservers final : public LayerObserver {
   LayerObserver &first_, &second_;
   bool first_sees_ = false, second_sees_ = false;  // the pass in progress
   bool of_first_ = false;                          // the mass that was asked for last
-};
-
-// An observer whose work counts as the phase kRebuild. What it is made with outlives it.
-class TimedObserver final : public LayerObserver {
- public:
-  TimedObserver(LayerObserver& timed, PhaseTimer& timer) : timed_(timed), timer_(timer) {}
-  bool begin_pass(std::int64_t n, RowPath path) override { return timed_.begin_pass(n, path); }
-  TensorView mass(int layer) override { return timed_.mass(layer); }
-  int mass_chunk() const override { return timed_.mass_chunk(); }
-  void on_range(int layer, TensorView q, const KvView& kv, TensorView mass) override {
-    const PhaseTimer::Scope scope(timer_, Phase::kRebuild);
-    timed_.on_range(layer, q, kv, mass);
-  }
-
- private:
-  LayerObserver& timed_;
-  PhaseTimer& timer_;
 };
 
 }  // namespace triforce
