@@ -35,8 +35,8 @@ struct TileArgs {
   int mass_unit = 8;        // 8 or 1
 };
 
-// Keys or values of a group (kv_groups.h) that become a tile: a depth is a dimension of keys or a
-// token of values, whose codes share a scale and a zero.
+// Keys or values of a group (kv_groups.h): a depth is a dimension of keys or a token of values,
+// whose codes share a scale and a zero.
 struct CodeTile {
   const std::uint32_t* words = nullptr;
   const std::uint16_t* scales = nullptr;  // [depths] f16
@@ -45,9 +45,13 @@ struct CodeTile {
   int blocks = 0;                         // of 16 words each
   std::int64_t row_words = 0,
                block_words = 0;  // words to the next ones in depth, to the next block
-  std::byte* out = nullptr;
-  std::int64_t depth_out = 0, block_out = 0;  // elements to the next depth, to the next block
-  std::int64_t ahead = 0;                     // bytes to what is prefetched meanwhile
+  std::int64_t bytes = 0;        // to the next group, which is prefetched meanwhile
+
+  void advance() {
+    words += bytes / 4;
+    scales += bytes / 2;
+    zeros += bytes / 2;
+  }
 };
 
 struct AttentionKernels {
@@ -66,13 +70,9 @@ struct AttentionKernels {
   // kernels multiply them as they are.
   void (*widen)(const std::byte* from, std::int64_t rows, std::int64_t width, float* out,
                 std::int64_t stride) = nullptr;
-  // The values of codes, in the row format.
-  void (*unpack_int8)(const CodeTile& tile) = nullptr;
-  void (*unpack_int4)(const CodeTile& tile) = nullptr;
-  // tiles() of one group of 4-bit codes, to the same bits, and of up to max_int4_rows rows: args.k
-  // and args.v are not read, nor out of the codes' tiles. Null: it is unpacked.
-  void (*int4_tile)(const TileArgs& args, const CodeTile& k, const CodeTile& v) = nullptr;
-  int max_int4_rows = 0;
+  // As tiles() of groups of codes, of which k and v are the first: args.k and args.v are not read.
+  void (*int8_groups)(const TileArgs& args, const CodeTile& k, const CodeTile& v) = nullptr;
+  void (*int4_groups)(const TileArgs& args, const CodeTile& k, const CodeTile& v) = nullptr;
 };
 
 // Returns the kernels of a level that this processor has, for a row format.

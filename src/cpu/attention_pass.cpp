@@ -60,59 +60,32 @@ void rotate_tile(const AttentionPass& pass, const std::byte* k, std::int64_t sta
   }
 }
 
-// The codes of group `start` / kTileKeys, and where their values go.
-struct GroupTile {
-  CodeTile k, v;
-};
-GroupTile group_tile(const AttentionPass& pass, std::int64_t head, std::int64_t start,
-                     const TileBuffers& buffers) {
+// Attention of a.tiles groups from `start` on, which all rows of `a` see.
+void run_groups(const AttentionPass& pass, std::int64_t head, std::int64_t start,
+                const TileArgs& a) {
   static_assert(kKvGroup == kTileKeys);
   const Quantisation by = pass.kv->older.quantisation;
   const GroupBytes from = group_bytes(*pass.kv, head, start / kKvGroup);
   const std::int64_t codes = kv_code_bytes(pass.d, by), of_word = 32 / code_bits(by);
-  GroupTile tile;
-  tile.k = {.depths = pass.d,
-            .blocks = kTileKeys / kKeyBlock,
-            .row_words = kKeyBlock,
-            .block_words = pass.d / of_word * kKeyBlock,
-            .out = buffers.k,
-            .depth_out = kKeyBlock,
-            .block_out = std::int64_t{kKeyBlock} * pass.d,
-            .ahead = kv_group_k_bytes(pass.d, by)};
-  tile.v = {.depths = kTileKeys,
-            .blocks = pass.d / kLanes,
-            .row_words = pass.d,
-            .block_words = kLanes,
-            .out = buffers.v,
-            .depth_out = pass.d,
-            .block_out = std::int64_t{kLanes} * pairing(pass.kv->format.type),
-            .ahead = kv_group_v_bytes(pass.d, by)};
-  const auto set = [&](CodeTile& part, const std::byte* group) {
-    part.words = reinterpret_cast<const std::uint32_t*>(group);
-    part.scales = reinterpret_cast<const std::uint16_t*>(group + codes);
-    part.zeros = part.scales + part.depths;
+  const auto part = [&](const std::byte* group, int depths) {
+    CodeTile tile;
+    tile.words = reinterpret_cast<const std::uint32_t*>(group);
+    tile.scales = reinterpret_cast<const std::uint16_t*>(group + codes);
+    tile.zeros = tile.scales + depths;
+    tile.depths = depths;
+    return tile;
   };
-  set(tile.k, from.k);
-  set(tile.v, from.v);
-  return tile;
-}
-
-// Attention of one group, which all rows of `a` see.
-void run_group(const AttentionPass& pass, std::int64_t head, std::int64_t start,
-               const TileBuffers& buffers, TileArgs& a) {
+  CodeTile k = part(from.k, pass.d), v = part(from.v, kTileKeys);
+  k.blocks = kTileKeys / kKeyBlock;
+  k.row_words = kKeyBlock;
+  k.block_words = pass.d / of_word * kKeyBlock;
+  k.bytes = kv_group_k_bytes(pass.d, by);
+  v.blocks = pass.d / kLanes;
+  v.row_words = pass.d;
+  v.block_words = kLanes;
+  v.bytes = kv_group_v_bytes(pass.d, by);
   const AttentionKernels& kernels = *pass.kernels;
-  const GroupTile tile = group_tile(pass, head, start, buffers);
-  const bool int4 = pass.kv->older.quantisation == Quantisation::kInt4;
-  if (int4 && kernels.int4_tile != nullptr && a.rows <= kernels.max_int4_rows) {
-    return kernels.int4_tile(a, tile.k, tile.v);
-  }
-  const auto unpack = int4 ? kernels.unpack_int4 : kernels.unpack_int8;
-  unpack(tile.k);
-  unpack(tile.v);
-  a.k = buffers.k;
-  a.v = buffers.v;
-  a.next_k = a.next_v = nullptr;
-  kernels.tiles(a);
+  (by == Quantisation::kInt4 ? kernels.int4_groups : kernels.int8_groups)(a, k, v);
 }
 
 // The tile at `start`, and if they are read where they lie those behind it, `full` in all.
@@ -215,7 +188,7 @@ void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin,
         std::clamp<std::int64_t>((start - pass.past) * pass.group - state.first_row, 0, state.rows);
     const bool in_group = start < pass.older;
     const std::int64_t full = widened ? 1 : (std::min(horizon, end) - start) / kTileKeys;
-    a.tiles = 1;
+    a.tiles = in_group ? static_cast<int>((std::min(end, pass.older) - start) / kTileKeys) : 1;
     if (!in_group) find_tiles(pass, head, start, full, buffers, a);
     if (widened) widen_tile(pass, buffers, a);
     a.rows = static_cast<int>(state.rows - skip);
@@ -240,7 +213,7 @@ void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin,
       a.mass_m = scale + skip;
     }
     if (in_group) {
-      run_group(pass, head, start, buffers, a);
+      run_groups(pass, head, start, a);
     } else {
       kernels.tiles(a);
     }

@@ -92,6 +92,11 @@ struct ScalarVector {
     for (const float x : a.x) m = x > m ? x : m;
     return m;
   }
+  static float sum_lanes(const Vec& a) {
+    float sum = 0;
+    for (const float x : a.x) sum += x;
+    return sum;
+  }
   // The first `count` lanes of a, -infinity in the others.
   static Vec keep(const Vec& a, int count) {
     Vec r = a;
@@ -118,7 +123,7 @@ struct ScalarVector {
 }  // namespace
 }  // namespace triforce::cpu
 
-#include "cpu/attention_tile.h"
+#include "cpu/attention_codes.h"
 
 namespace triforce::cpu {
 

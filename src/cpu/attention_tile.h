@@ -318,78 +318,9 @@ struct KeyKernels {
   }
 };
 
-// Scales and zeros of a tile's depths, as f32.
-template <class V>
-struct CodeScales {
-  TF_ISA_INLINE explicit CodeScales(const CodeTile& a) {
-    for (int i = 0; i < a.depths; i += kLanes) {
-      V::store(scale + i, V::load(a.scales + i));
-      V::store(zero + i, V::load(a.zeros + i));
-    }
-  }
-  alignas(64) float scale[kMaxHeadDim], zero[kMaxHeadDim];
-};
-
-// Code `place` of each of 16 words, times a scale and plus a zero.
-template <class V, int kBits>
-TF_ISA_INLINE typename V::Vec code_values(const std::uint32_t* words, int place, float scale,
-                                          float zero) {
-  return V::fma(V::template codes<kBits>(words, place), V::set1(scale), V::set1(zero));
-}
-
-// The values of a group's codes, each rounded to format F once.
-template <class V, class F, int kBits>
-TF_ISA void unpack_codes(const CodeTile& tile) {
-  const CodeTile a = tile;  // no store may change it
-  constexpr int kOfWord = 32 / kBits;
-  const CodeScales<V> s(a);
-  const std::uint32_t* words = a.words;
-  for (int depth = 0; depth < a.depths; depth += kOfWord, words += a.row_words) {
-    auto* const row = reinterpret_cast<typename F::Element*>(a.out) + depth * a.depth_out;
-    for (int b = 0; b < a.blocks; ++b) {
-      const std::uint32_t* const codes = words + b * a.block_words;
-      typename F::Element* to = row + b * a.block_out;
-      prefetch_line(reinterpret_cast<const std::byte*>(codes) + a.ahead);
-      for (int i = 0; i < kOfWord; i += 2) {
-        const int at = depth + i;
-        const auto even = code_values<V, kBits>(codes, i / 2, s.scale[at], s.zero[at]);
-        const auto odd =
-            code_values<V, kBits>(codes, (i + kOfWord) / 2, s.scale[at + 1], s.zero[at + 1]);
-        if constexpr (F::kPair == 2) {
-          F::store(to, {even, odd});
-        } else {
-          F::store(to, even);
-          F::store(to + a.depth_out, odd);
-        }
-        to += 2 * a.depth_out;
-      }
-    }
-  }
-}
-
 // If a pass takes many rows, converting with each costs less than storing what was converted.
 template <class V, class F>
 constexpr auto kWiden = V::kMaxRows < kManyRows ? widen<V, F> : nullptr;
-
-// The three row formats in f32 arithmetic.
-template <class V>
-const AttentionKernels& float_kernels(DType type) {
-  using Half = PlainFormat<V, std::uint16_t>;
-  using Single = PlainFormat<V, float>;
-  using Pair = PairFormat<V>;
-  static constexpr AttentionKernels kTables[] = {
-      {AttentionTile<V, Single>::run, KeyKernels<V, Single>::dots, KeyKernels<V, Single>::collapse,
-       KeyKernels<V, Single>::rotate, false, nullptr, unpack_codes<V, Single, 8>,
-       unpack_codes<V, Single, 4>},
-      {AttentionTile<V, Half>::run, KeyKernels<V, Half>::dots, KeyKernels<V, Half>::collapse,
-       KeyKernels<V, Half>::rotate, false, kWiden<V, Half>, unpack_codes<V, Half, 8>,
-       unpack_codes<V, Half, 4>},
-      {AttentionTile<V, Pair>::run, KeyKernels<V, Pair>::dots, KeyKernels<V, Pair>::collapse,
-       KeyKernels<V, Pair>::rotate, false, kWiden<V, Pair>, unpack_codes<V, Pair, 8>,
-       unpack_codes<V, Pair, 4>},
-  };
-  return kTables[type == DType::kF32 ? 0 : type == DType::kF16 ? 1 : 2];
-}
 
 }  // namespace
 }  // namespace triforce::cpu

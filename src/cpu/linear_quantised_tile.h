@@ -19,21 +19,6 @@
 namespace triforce::cpu {
 namespace {
 
-// Codes of kBits in f32 arithmetic. A part is one depth of a word.
-template <class V, int kBits>
-struct CodeFormat {
-  using Query = float;
-  using Vec = typename V::Vec;
-  static constexpr int kParts = 32 / kBits;
-  TF_ISA_INLINE static Vec load(const std::uint32_t* p, int part) {
-    return V::template codes<kBits>(p, part);
-  }
-  TF_ISA_INLINE static Vec broadcast(const float* x, int part) {
-    return V::set1(x[depth_in_word<kBits>(part)]);
-  }
-  TF_ISA_INLINE static Vec mad(Vec acc, Vec w, Vec x) { return V::fma(w, x, acc); }
-};
-
 template <class V, class F, int kBits>
 struct QuantisedTile {
   using Query = typename F::Query;

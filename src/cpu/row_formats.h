@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "cpu/prefetch.h"
+#include "cpu/quantised_panel.h"
 #include "cpu/workers.h"
 
 #define TF_ISA_INLINE TF_ISA inline __attribute__((always_inline))
@@ -53,6 +54,21 @@ struct PlainFormat {
   TF_ISA_INLINE static void rotate(Vec& low, Vec& high, const float* cos, const float* sin) {
     rotate_pair<V>(low, high, V::load(cos), V::load(sin));
   }
+};
+
+// Codes of kBits in f32 arithmetic. A word (quantised_panel.h) has kDepth depths, in kParts parts.
+template <class V, int kBits>
+struct CodeFormat {
+  using Query = float;
+  using Vec = typename V::Vec;
+  static constexpr int kParts = 32 / kBits, kDepth = 32 / kBits;
+  TF_ISA_INLINE static Vec load(const std::uint32_t* p, int part) {
+    return V::template codes<kBits>(p, part);
+  }
+  TF_ISA_INLINE static Vec broadcast(const float* x, int part) {
+    return V::set1(x[depth_in_word<kBits>(part)]);
+  }
+  TF_ISA_INLINE static Vec mad(Vec acc, Vec w, Vec x) { return V::fma(w, x, acc); }
 };
 
 // bf16 in pairs, f32 arithmetic.

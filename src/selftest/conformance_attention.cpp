@@ -1,63 +1,11 @@
 // Attention over caches that were filled by rope_append.
 #include <algorithm>
 
+#include "selftest/attention_bounds.h"
 #include "selftest/filled_cache.h"
 
 namespace triforce::selftest {
 namespace {
-
-double norm_of(const float* x, std::int64_t n) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  }
-  return std::sqrt(sum);
-}
-
-// The rows a cache was filled with, and the errors that its format allows.
-class Bounds {
- public:
-  Bounds(const Sizes& s, DType dtype, DType activation, const Floats& qkv)
-      : s_(s),
-        unit_(unit_of(dtype)),
-        activation_unit_(rounding_of(activation)),
-        underflow_(underflow_of(activation)) {
-    // bf16 kernels may round queries and probabilities to bf16, for products of pairs, and those of
-    // half activations to the same half.
-    pair_error_ = dtype == DType::kBF16 || activation != DType::kF32 ? unit_ : 0;
-    for (std::int64_t row = 0; row < s.context; ++row) {
-      const float* k = qkv.data() + row * s.qkv() + s.hidden();
-      for (int h = 0; h < s.kv_heads; ++h) {
-        k_norm_ = std::max(k_norm_, norm_of(k + std::int64_t{h} * s.head_dim, s.head_dim));
-      }
-    }
-  }
-  // Error of one score: |q| |k| bounds the sum of its products; keys and queries are rounded, keys
-  // perhaps on both sides of a rounding boundary.
-  double score(const float* q) const {
-    const double d = s_.head_dim;
-    const double products = norm_of(q, s_.head_dim) * k_norm_ / std::sqrt(d);
-    return products * (pair_error_ + 2 * unit_ + (d + 4) * kEps + activation_unit_);
-  }
-  // Relative error of a probability: exp of twice that, the rounding of the difference to the
-  // maximum, of exp and, in pairs, of the probability.
-  double probability(const float* q) const {
-    const double size = norm_of(q, s_.head_dim) * k_norm_ / std::sqrt(double{1} * s_.head_dim);
-    return std::expm1(2 * score(q) + 12 * kEps * size) + 2 * (pair_error_ + 16 * kEps) + 64 * kEps;
-  }
-  // Of an output whose terms have sizes that add up to `size`.
-  double output(const float* q, double size) const {
-    const double sum = static_cast<double>(s_.context + 64) * kEps;
-    return (2 * (probability(q) + sum) + activation_unit_) * size + underflow_;
-  }
-  double scores_of_chunks(const float* q) const {
-    return score(q) * std::sqrt(double{1} * s_.head_dim) + underflow_;
-  }
-
- private:
-  const Sizes& s_;
-  double unit_, activation_unit_, underflow_, pair_error_ = 0, k_norm_ = 0;
-};
 
 Floats with_absolute_values(const Sizes& s, Floats qkv) {
   for (std::size_t i = 0; i < qkv.size(); ++i) {
@@ -77,7 +25,7 @@ class AttentionChecks {
         mine_(tested, s_, dtype, rotate, qkv_),
         theirs_(oracle, s_, dtype, rotate, qkv_),
         sizes_(oracle, s_, dtype, rotate, with_absolute_values(s_, qkv_)),
-        bounds_(s_, dtype, tested.activation_dtype(), qkv_) {}
+        bounds_(s_.head_dim, s_.context, dtype, tested.activation_dtype(), longest_key(qkv_)) {}
 
   void run(const Emit& emit) {
     check_rotation(emit);
@@ -86,6 +34,16 @@ class AttentionChecks {
   }
 
  private:
+  double longest_key(const Floats& qkv) const {
+    double norm = 0;
+    for (std::int64_t row = 0; row < s_.context; ++row) {
+      const float* k = qkv.data() + row * s_.qkv() + s_.hidden();
+      for (int h = 0; h < s_.kv_heads; ++h) {
+        norm = std::max(norm, norm_of(k + std::int64_t{h} * s_.head_dim, s_.head_dim));
+      }
+    }
+    return norm;
+  }
   std::string label(const char* op) const {
     return fmt::format("{}, {} rows{}", op, to_string(dtype_), rotate_ ? ", rotate on read" : "");
   }
@@ -178,7 +136,7 @@ class AttentionChecks {
   bool rotate_;
   Floats qkv_;
   Filled mine_, theirs_, sizes_;
-  Bounds bounds_;
+  AttentionBounds bounds_;
 };
 
 }  // namespace

@@ -177,10 +177,11 @@ class Broken final : public ForwardingBackend {
     ForwardingBackend::do_set_rows(m, row_begin,
                                    make_view(values.data(), DType::kF32, {src.shape[0], m.cols}));
   }
-  // One code, by one.
+  // One code of the first group, by one.
   void do_quantise_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
                         std::int64_t group, std::int64_t count) override {
     ForwardingBackend::do_quantise_rows(src, src_row, dst, group, count);
+    if (group > 0) return;
     if (fault_ == Fault::kGroupKey) *static_cast<std::uint8_t*>(dst.older.k) ^= 1;
     if (fault_ == Fault::kGroupValue) *static_cast<std::uint8_t*>(dst.older.v) ^= 1;
   }
@@ -255,8 +256,8 @@ TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
         {Fault::kBounds, "operations: score_chunks, f32 rows, by bounds"},
         {Fault::kQuantised, "operations: set_rows, int4 weights in f32"},
         {Fault::kQuantised, "operations: set_rows rounds to nearest, int8 weights in f32"},
-        {Fault::kGroupKey, "operations: attention, bf16 rows in groups of int8"},
-        {Fault::kGroupValue, "operations: attention, f32 rows in groups of int4"},
+        {Fault::kGroupKey, "operations: attention, f16 rows in groups of int8, each code"},
+        {Fault::kGroupValue, "operations: attention, f32 rows in groups of int4, each code"},
         {Fault::kTop, "operations: top_chunks"},
         {Fault::kGather, "operations: gather_chunks, f32"},
         {Fault::kGatheredKeys, "operations: gather_chunks, f32"},

@@ -3,7 +3,7 @@
 #include "cpu/arm/vector_neon.h"
 //
 #include "cpu/arm/kernels.h"
-#include "cpu/attention_tile.h"
+#include "cpu/attention_codes.h"
 
 namespace triforce::cpu {
 

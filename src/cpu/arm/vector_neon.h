@@ -122,6 +122,9 @@ struct NeonVector {
   TF_NEON float max_lane(Vec x) {
     return vmaxvq_f32(vmaxq_f32(vmaxq_f32(x.a, x.b), vmaxq_f32(x.c, x.d)));
   }
+  TF_NEON float sum_lanes(Vec x) {
+    return vaddvq_f32(vaddq_f32(vaddq_f32(x.a, x.b), vaddq_f32(x.c, x.d)));
+  }
   TF_NEON float32x4_t keep_quarter(float32x4_t x, int count) {
     constexpr std::int32_t kLane[] = {0, 1, 2, 3};
     const uint32x4_t kept = vcltq_s32(vld1q_s32(kLane), vdupq_n_s32(count));

@@ -2,7 +2,7 @@
 #define TF_ISA __attribute__((target("avx2,fma,f16c")))
 #include "cpu/x86/vector_avx2.h"
 //
-#include "cpu/attention_tile.h"
+#include "cpu/attention_codes.h"
 #include "cpu/x86/kernels.h"
 
 namespace triforce::cpu {

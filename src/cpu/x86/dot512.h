@@ -34,7 +34,8 @@ struct DotFormat {
 template <int kBits>
 struct DotCodeFormat {
   using Query = std::uint16_t;
-  static constexpr int kParts = 16 / kBits;
+  static constexpr int kParts = 16 / kBits, kDepth = 32 / kBits;
+  static constexpr float kOffset = 0;
   TF_AVX512 __m512bh load(const std::uint32_t* p, int part) {
     if constexpr (kBits == 4) {  // of an index the instruction reads the lowest five bits
       using Halves = std::uint16_t __attribute__((vector_size(64)));

@@ -82,6 +82,12 @@ struct Avx512Vector {
     h = _mm_max_ps(h, _mm_movehl_ps(h, h));
     return _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
   }
+  TF_AVX512 float sum_lanes(Vec x) {
+    const __m256 m = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    __m128 h = _mm_add_ps(_mm256_castps256_ps128(m), _mm256_extractf128_ps(m, 1));
+    h = _mm_add_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
+  }
   // The first `count` lanes of x, -infinity in the others.
   TF_AVX512 Vec keep(Vec x, int count) {
     const int lanes = count < 0 ? 0 : count > kLanes ? kLanes : count;

@@ -104,6 +104,12 @@ struct Avx2Vector {
     h = _mm_max_ps(h, _mm_movehl_ps(h, h));
     return _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
   }
+  TF_AVX2 float sum_lanes(Vec x) {
+    const __m256 m = _mm256_add_ps(x.a, x.b);
+    __m128 h = _mm_add_ps(_mm256_castps256_ps128(m), _mm256_extractf128_ps(m, 1));
+    h = _mm_add_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
+  }
   TF_AVX2 __m256 keep_half(__m256 x, int count) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256i kept = _mm256_cmpgt_epi32(_mm256_set1_epi32(count), lane);
