@@ -8,13 +8,15 @@
 #ifndef TF_ISA
 #error "define TF_ISA and V before including this file"
 #endif
+#include <type_traits>
+
 #include "cpu/attention_tile.h"
 
 namespace triforce::cpu {
 namespace {
 
-// scaled[r, depths] = x[r] scale, and sums[r] the sum of x[r] zero.
-template <class V>
+// scaled[r, depths] = x[r] scale, in the units of C, and sums[r] the sum of x[r] zero.
+template <class V, class C>
 struct FloatFold {
   TF_ISA_INLINE static void rows(const CodeTile& a, const float* x, std::int64_t stride, int count,
                                  float* scaled, std::int64_t scaled_stride, float* sums) {
@@ -22,7 +24,9 @@ struct FloatFold {
       typename V::Vec sum = V::set1(0.0F);
       for (int i = 0; i < a.depths; i += kLanes) {
         const auto from = V::load(x + i);
-        V::store(scaled + i, V::mul(from, V::load(a.scales + i)));
+        auto scale = V::load(a.scales + i);
+        if constexpr (requires { C::kUnits; }) scale = V::mul(scale, V::load(C::kUnits));
+        V::store(scaled + i, V::mul(from, scale));
         sum = V::fma(from, V::load(a.zeros + i), sum);
       }
       sums[r] = V::sum_lanes(sum);
@@ -30,7 +34,7 @@ struct FloatFold {
   }
 };
 
-template <class V, class F, class C, class Fold = FloatFold<V>>
+template <class V, class F, class C, class Fold = FloatFold<V, C>>
 struct CodeAttention {
   using Vec = typename V::Vec;
   using Query = typename F::Query;
@@ -153,7 +157,8 @@ const AttentionKernels& float_kernels(DType type) {
   using Single = PlainFormat<V, float>;
   using Pair = PairFormat<V>;
   constexpr auto int8 = CodeAttention<V, Single, CodeFormat<V, 8>>::run;
-  constexpr auto int4 = CodeAttention<V, Single, CodeFormat<V, 4>>::run;
+  using Codes = std::conditional_t<PlacesCodes<V>, PlacedCodeFormat<V>, CodeFormat<V, 4>>;
+  constexpr auto int4 = CodeAttention<V, Single, Codes>::run;
   static constexpr AttentionKernels kTables[] = {
       {AttentionTile<V, Single>::run, KeyKernels<V, Single>::dots, KeyKernels<V, Single>::collapse,
        KeyKernels<V, Single>::rotate, false, nullptr, int8, int4},

@@ -71,6 +71,23 @@ struct CodeFormat {
   TF_ISA_INLINE static Vec mad(Vec acc, Vec w, Vec x) { return V::fma(w, x, acc); }
 };
 
+// Codes of 4 bits times 16^place, which some V has in fewer instructions; x is times 16^-place
+// then. Both are exact, so sums have the same bits.
+template <class V>
+struct PlacedCodeFormat : CodeFormat<V, 4> {
+  // What x is times, of each depth in two words.
+  alignas(64) static constexpr float kUnits[kLanes] = {
+      0x1p0F, 0x1p-16F, 0x1p-4F, 0x1p-20F, 0x1p-8F, 0x1p-24F, 0x1p-12F, 0x1p-28F,
+      0x1p0F, 0x1p-16F, 0x1p-4F, 0x1p-20F, 0x1p-8F, 0x1p-24F, 0x1p-12F, 0x1p-28F};
+  TF_ISA_INLINE static typename V::Vec load(const std::uint32_t* p, int part) {
+    return V::placed_codes(p, part);
+  }
+};
+template <class V>
+concept PlacesCodes = requires(const std::uint32_t* p) {
+  V::placed_codes(p, 0);
+};
+
 // bf16 in pairs, f32 arithmetic.
 template <class V>
 struct PairFormat {

@@ -51,6 +51,17 @@ struct Avx2Vector {
   TF_AVX2 Vec codes(const std::uint32_t* p, int place) {
     return {half_codes<kBits>(p, place), half_codes<kBits>(p + 8, place)};
   }
+  // Code `place` of 4 bits, times 16^place, which takes fewer instructions.
+  TF_AVX2 __m256 half_placed_codes(const std::uint32_t* p, int place) {
+    using Words = std::uint32_t __attribute__((vector_size(32)));
+    const auto words =
+        reinterpret_cast<Words>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    const Words above = (words ^ 0x88888888U) & (15U << (4 * place));  // by 8 for each
+    return _mm256_cvtepi32_ps(reinterpret_cast<__m256i>(above - (8U << (4 * place))));
+  }
+  TF_AVX2 Vec placed_codes(const std::uint32_t* p, int place) {
+    return {half_placed_codes(p, place), half_placed_codes(p + 8, place)};
+  }
   TF_AVX2 void store(float* p, Vec x) {
     _mm256_storeu_ps(p, x.a);
     _mm256_storeu_ps(p + 8, x.b);
