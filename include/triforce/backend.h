@@ -77,9 +77,8 @@ struct KvFormat {
   bool operator==(const KvFormat&) const = default;
 };
 
-// Rows of KV heads in groups of kKvGroup, as codes (core/quantise.h): their values are those in the
-// type of the cache. Of each head its groups follow each other, K and V apart; the order inside a
-// group is the backend's business.
+// Rows of KV heads in groups of kKvGroup, as codes (core/quantise.h). Of each head its groups
+// follow each other, K and V apart; the order inside a group is the backend's business.
 struct KvGroups {
   void* k = nullptr;  // groups of kv_group_k_bytes() each; null: there are none
   void* v = nullptr;  // of kv_group_v_bytes()
@@ -431,19 +430,21 @@ class Backend {
   }
   // out[S T, h d]: softmax(q k / sqrt(d)) v of q[S T, h, d], the query heads of the views' KV
   // heads, where query i of a sequence sees its rows [0, length - T + i], and before them those in
-  // groups (KvView::older), with which rotate_on_read and on_host are false. The bits are those of
-  // rows that have the groups' values where capacities add up to the same. Of a draft tree's rows
-  // (KvView::parents) a query sees those that its own row follows, and itself: the bits are those
-  // that it gets where they alone lie behind the others, in that order. tree_rows, at most
-  // kMaxTreeRows, is the same for all sequences, and no more than the rows of any that has some.
-  // `rope` is read with rotate_on_read only. `mass` is empty, or [kv_heads, capacity / chunk] f32
-  // for each sequence: it receives the probability of each chunk of `chunk` rows, summed over the T
-  // queries and the head's group (chunks beyond length are 0); no row is padding, nor of a tree,
-  // then. The views are as those of rope_append(); T <= kMaxPassRows; q and out have no gaps within
-  // a token. Where they are on_host, the host computes beside what the compute queue is given next,
-  // and out and mass are there for what it is given after the next join_host(); at most one such
-  // call lies before it, and no score_chunks() between both. With mass, padding, a tree,
-  // groups or on_host throughput_path(T) or `path` is kInvariant; groups have no mass.
+  // groups (KvView::older), with which rotate_on_read and on_host are false. With activations of 16
+  // bits the bits are those of rows that have the groups' values, rounded to the cache's type,
+  // where capacities add up to the same; with f32 ones they are as near as the formats allow. A
+  // row's bits do not depend on the other rows. Of a draft tree's rows (KvView::parents) a query
+  // sees those that its own row follows, and itself: the bits are those that it gets where they
+  // alone lie behind the others, in that order. tree_rows, at most kMaxTreeRows, is the same for
+  // all sequences, and no more than the rows of any that has some. `rope` is read with
+  // rotate_on_read only. `mass` is empty, or [kv_heads, capacity / chunk] f32 for each sequence: it
+  // receives the probability of each chunk of `chunk` rows, summed over the T queries and the
+  // head's group (chunks beyond length are 0); no row is padding, nor of a tree, then. The views
+  // are as those of rope_append(); T <= kMaxPassRows; q and out have no gaps within a token. Where
+  // they are on_host, the host computes beside what the compute queue is given next, and out and
+  // mass are there for what it is given after the next join_host(); at most one such call lies
+  // before it, and no score_chunks() between both. With mass, padding, a tree, groups or on_host
+  // throughput_path(T) or `path` is kInvariant; groups have no mass.
   void attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
                  TensorView out, std::span<const TensorView> mass, int chunk,
                  RowPath path = RowPath::kInvariant);

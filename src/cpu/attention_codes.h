@@ -18,7 +18,7 @@ namespace {
 // scaled[r, depths] = x[r] scale, in the units of C, and sums[r] the sum of x[r] zero.
 template <class V, class C>
 struct FloatFold {
-  TF_ISA_INLINE static void rows(const CodeTile& a, const float* x, std::int64_t stride, int count,
+  TF_ISA_INLINE static void fold(const CodeTile& a, const float* x, std::int64_t stride, int count,
                                  float* scaled, std::int64_t scaled_stride, float* sums) {
     for (int r = 0; r < count; ++r, x += stride, scaled += scaled_stride) {
       typename V::Vec sum = V::set1(0.0F);
@@ -117,10 +117,10 @@ struct CodeAttention {
     constexpr int kBlocks = V::blocks(R);
     const auto* q = reinterpret_cast<const Query*>(a.q) + static_cast<std::int64_t>(row) * a.d;
     float* const o = a.o + static_cast<std::int64_t>(row) * a.d;
-    Fold::rows(k, q, a.d, R, x, kMaxHeadDim, zeros);
+    Fold::fold(k, q, a.d, R, x, kMaxHeadDim, zeros);
     for (int b = 0; b < kVecs; b += kBlocks) scores<R, kBlocks>(k, b, x, zeros, s);
     Tile::softmax(a, tile, row, R, s, p, factor);
-    Fold::rows(v, p, kTileKeys, R, x, kMaxHeadDim, zeros);
+    Fold::fold(v, p, kTileKeys, R, x, kMaxHeadDim, zeros);
     int b = 0;
     for (; b + kBlocks <= v.blocks; b += kBlocks) {
       values<R, kBlocks>(v, b, x, zeros, factor, o, a.d);
@@ -150,7 +150,7 @@ struct CodeAttention {
   }
 };
 
-// The three row formats in f32 arithmetic.
+// The three row formats, and groups of codes, in f32 arithmetic.
 template <class V>
 const AttentionKernels& float_kernels(DType type) {
   using Half = PlainFormat<V, std::uint16_t>;

@@ -71,6 +71,7 @@ struct AttentionKernels {
   void (*widen)(const std::byte* from, std::int64_t rows, std::int64_t width, float* out,
                 std::int64_t stride) = nullptr;
   // As tiles() of groups of codes, of which k and v are the first: args.k and args.v are not read.
+  // `visible` and `mass` are null.
   void (*int8_groups)(const TileArgs& args, const CodeTile& k, const CodeTile& v) = nullptr;
   void (*int4_groups)(const TileArgs& args, const CodeTile& k, const CodeTile& v) = nullptr;
 };

@@ -60,7 +60,7 @@ void rotate_tile(const AttentionPass& pass, const std::byte* k, std::int64_t sta
   }
 }
 
-// Attention of a.tiles groups from `start` on, which all rows of `a` see.
+// Attention of a.tiles groups from `start` on. All rows of a pass see all groups.
 void run_groups(const AttentionPass& pass, std::int64_t head, std::int64_t start,
                 const TileArgs& a) {
   static_assert(kKvGroup == kTileKeys);
@@ -197,7 +197,7 @@ void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin,
     a.m = state.m + skip;
     a.l = state.l + skip * kLanes;
     a.visible = nullptr;
-    if (pass.horizon(state.first_row + skip) < start + kTileKeys) {
+    if (!in_group && pass.horizon(state.first_row + skip) < start + kTileKeys) {
       for (std::int64_t r = skip; r < state.rows; ++r) {
         const std::int64_t seen = pass.horizon(state.first_row + r) - start;
         buffers.visible[r - skip] = static_cast<int>(std::min<std::int64_t>(seen, kTileKeys));

@@ -9,7 +9,6 @@
 #error "define TF_ISA and V before including this file"
 #endif
 #include <algorithm>
-#include <type_traits>
 #include <utility>
 
 #include "cpu/linear_kernels.h"
@@ -20,17 +19,7 @@
 namespace triforce::cpu {
 namespace {
 
-// Placed codes for x as it is.
-template <class V>
-struct FewRowsFormat : PlacedCodeFormat<V> {
-  TF_ISA_INLINE static typename V::Vec broadcast(const float* x, int part) {
-    const int depth = depth_in_word<4>(part);
-    return V::set1(x[depth] * PlacedCodeFormat<V>::kUnits[depth]);
-  }
-};
-
-// Few: a format of the same codes for up to kFewRows rows.
-template <class V, class F, int kBits, class Few = F>
+template <class V, class F, int kBits>
 struct QuantisedTile {
   using Query = typename F::Query;
   static constexpr int kVecs = kPanel / kLanes;
@@ -41,7 +30,6 @@ struct QuantisedTile {
   // Rows whose sums, with the loads of `vecs` vectors, a broadcast and a table of codes, fit into
   // the registers.
   static constexpr int rows_of(int vecs) { return (V::kRegisters - 2) / vecs - 1; }
-  static constexpr int kFewRows = 2;
   static constexpr int kMaxRows = std::min(kMaxTileRows, rows_of(V::kRegisters < 32 ? 1 : 2));
   static constexpr int width(int rows) {
     int vecs = kVecs;
@@ -54,7 +42,6 @@ struct QuantisedTile {
   TF_ISA_ALONE static void columns(const std::uint16_t* scales, const std::uint32_t* codes,
                                    const std::byte* x, std::int64_t x_stride_bytes, float* acc,
                                    std::int64_t ahead) {
-    using Codes = std::conditional_t<R <= kFewRows, Few, F>;
     typename V::Vec sum[R][kWide];
     const Query* from[R];
 #pragma GCC unroll 16
@@ -69,15 +56,15 @@ struct QuantisedTile {
         prefetch_line(reinterpret_cast<const char*>(codes + j * kLanes) + ahead);
       }
 #pragma GCC unroll 8
-      for (int part = 0; part < Codes::kParts; ++part) {
-        decltype(Codes::load(codes, 0)) weights[kWide];
+      for (int part = 0; part < F::kParts; ++part) {
+        decltype(F::load(codes, 0)) weights[kWide];
 #pragma GCC unroll 4
-        for (int j = 0; j < kWide; ++j) weights[j] = Codes::load(codes + j * kLanes, part);
+        for (int j = 0; j < kWide; ++j) weights[j] = F::load(codes + j * kLanes, part);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
-          const auto factor = Codes::broadcast(from[r] + k * kDepth, part);
+          const auto factor = F::broadcast(from[r] + k * kDepth, part);
 #pragma GCC unroll 4
-          for (int j = 0; j < kWide; ++j) sum[r][j] = Codes::mad(sum[r][j], weights[j], factor);
+          for (int j = 0; j < kWide; ++j) sum[r][j] = F::mad(sum[r][j], weights[j], factor);
         }
       }
     }
@@ -126,10 +113,9 @@ struct QuantisedTile {
 // Codes in f32 arithmetic. x is f32, or f32 that holds bf16 values.
 template <class V>
 void set_code_tiles(LinearKernels& k) {
-  using Few = std::conditional_t<PlacesCodes<V>, FewRowsFormat<V>, CodeFormat<V, 4>>;
   const auto set = [](XFormat format) {
     return CodeTiles{.int8 = QuantisedTile<V, CodeFormat<V, 8>, 8>::set(format),
-                     .int4 = QuantisedTile<V, CodeFormat<V, 4>, 4, Few>::set(format)};
+                     .int4 = QuantisedTile<V, CodeFormat<V, 4>, 4>::set(format)};
   };
   k.codes = set(XFormat::kF32);
   k.codes_bf16 = set(XFormat::kRoundedF32);

@@ -1,10 +1,12 @@
 // How rows of weights, keys and values lie in memory, over a vector type V of 16 floats: for the
-// kernels of attention_tile.h and linear_tile.h. Included by one source per instruction level,
-// which defines TF_ISA (the target attribute) and V first.
+// kernels of attention_tile.h, attention_codes.h, linear_tile.h and linear_quantised_tile.h.
+// Included by one source per instruction level, which defines TF_ISA (the target attribute) and V
+// first.
 //
 // A format has Element, what is stored; Query, what it is multiplied with; kPair, the neighbours in
 // depth that a load takes; kLoaded, the vectors that hold one; and mad(acc, load(..),
-// broadcast(..)), which adds the products of a load.
+// broadcast(..)), which adds the products of a load. A format of codes has in place of Element and
+// kPair the depths of a word, kDepth, and in how many parts it is loaded, kParts.
 #pragma once
 #ifndef TF_ISA
 #error "define TF_ISA and V before including this file"
@@ -71,11 +73,11 @@ struct CodeFormat {
   TF_ISA_INLINE static Vec mad(Vec acc, Vec w, Vec x) { return V::fma(w, x, acc); }
 };
 
-// Codes of 4 bits times 16^place, which some V has in fewer instructions; x is times 16^-place
-// then. Both are exact, so sums have the same bits.
+// Codes of 4 bits times 16^place, which some V has in fewer instructions. Attention multiplies x by
+// 16^-place then.
 template <class V>
 struct PlacedCodeFormat : CodeFormat<V, 4> {
-  // What x is times, of each depth in two words.
+  // 16^-place of each depth in two words.
   alignas(64) static constexpr float kUnits[kLanes] = {
       0x1p0F, 0x1p-16F, 0x1p-4F, 0x1p-20F, 0x1p-8F, 0x1p-24F, 0x1p-12F, 0x1p-28F,
       0x1p0F, 0x1p-16F, 0x1p-4F, 0x1p-20F, 0x1p-8F, 0x1p-24F, 0x1p-12F, 0x1p-28F};

@@ -4,6 +4,7 @@
 #include <tf_emulator.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <regex>
@@ -71,6 +72,39 @@ void run_quantised(DType type) {
   }
 }
 
+// Attention over a group of codes and plain rows behind it, of as many rows as each kernel is for.
+void run_groups(DType type, int head_dim) {
+  constexpr std::int32_t kTail = 100, kUsed = 1;
+  const std::unique_ptr<Backend> b = make_cuda_backend({.dtype = type});
+  const auto zeros = [&](DType of, std::initializer_list<std::int64_t> shape) {
+    Tensor made(b->allocator(), of, shape, Place::kDevice, MemTag::kActivations);
+    b->clear(made.view());
+    return made;
+  };
+  const Lease lease(*b, {.rows = kMaxPass,
+                         .context = kPositions,
+                         .heads = 1,
+                         .kv_heads = 1,
+                         .head_dim = head_dim,
+                         .exact_rows = kMaxPass});
+  const KvStorage tail(*b, 1, 1, head_dim, 128, type, MemTag::kKvQuantised);
+  const Tensor numbers = zeros(DType::kI32, {2});
+  std::array<std::int32_t, 2> of_rows = {kTail, kUsed};
+  b->upload(numbers.view(), make_view(of_rows.data(), DType::kI32, {2}));
+  for (const Quantisation by : {Quantisation::kInt8, Quantisation::kInt4}) {
+    const Tensor k = zeros(DType::kI32, {kv_group_k_bytes(head_dim, by) / 4}),
+                 v = zeros(DType::kI32, {kv_group_v_bytes(head_dim, by) / 4});
+    KvView kv = tail.layer(0);
+    kv.length = numbers.view().as<std::int32_t>();
+    kv.older = {k.view().data, v.view().data, by, 1, kv.length + 1};
+    for (const std::int64_t rows : {1, 9, 17, 25}) {
+      const Tensor q = zeros(type, {rows, 1, head_dim}), out = zeros(type, {rows, head_dim});
+      b->attention(q.view(), kv, {}, out.view(), {}, 0);
+      b->synchronize();
+    }
+  }
+}
+
 // The keys of one chunk from their low-rank form.
 void run_expansion(DType type, int head_dim) {
   const std::unique_ptr<Backend> b = make_cuda_backend({.dtype = type});
@@ -108,6 +142,7 @@ std::string launches_of() {
   for (const DType type : {DType::kF16, DType::kBF16}) {
     for (const int head_dim : {64, 128}) {
       run_passes(type, 2, head_dim, {1, 7, 9, 17, 25, 33, 65, 81, kMaxPass});
+      run_groups(type, head_dim);
       run_expansion(type, head_dim);
     }
     run_quantised(type);

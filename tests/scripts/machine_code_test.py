@@ -215,7 +215,7 @@ class Patterns(unittest.TestCase):
                "linear_kernel<T, StoreRotated<T>, 1>", "probs_kernel<true, true>",
                "sample_kernel", "verify_kernel", "prefill_kernel<T, 128, false>",
                "prefill_kernel<T, 64, false>", "key_mass_kernel<T>", "read_kernel",
-               "expand_keys_kernel<T, 128>",
+               "expand_keys_kernel<T, 128>", "split_kernel<Codes<T, 4>, 64, 1, false>",
                "rms_norm_kernel<T, 4>", "linear_kernel<Codes<T, 4>, StoreSwiglu<T>, 1>"}
 
     def test_all_are_used(self):

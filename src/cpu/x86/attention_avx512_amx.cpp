@@ -163,8 +163,8 @@ struct CodeScales {
   alignas(64) float scale[kMaxHeadDim], zero[kMaxHeadDim];
 };
 
-// Where the values of a group go: two neighbours in depth side by side, and elements from there to
-// the next two and to the next block of 16 columns.
+// Where the values of a group go. Two neighbours in depth lie side by side; strides are elements to
+// the next two, and to the next block of 16 columns.
 struct ValuesOut {
   std::uint16_t* out;
   std::int64_t pair_stride, block_stride;
@@ -173,12 +173,13 @@ struct ValuesOut {
   }
 };
 
-// Values of codes of 8 bits: at depth, depth + 1 of 16 words.
+// The values of a group's codes.
 template <int kBits>
 struct Unpack;
 template <>
 struct Unpack<8> {
   static constexpr int kOfWord = 4;
+  // Of 16 words.
   TF_AVX512 __m512 values(const std::uint32_t* words, int place, const CodeScales& s, int depth) {
     return _mm512_fmadd_ps(Avx512Vector::codes<8>(words, place), _mm512_set1_ps(s.scale[depth]),
                            _mm512_set1_ps(s.zero[depth]));

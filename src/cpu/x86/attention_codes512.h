@@ -27,15 +27,7 @@ template <class C>
 struct DotFold {
   static constexpr int kMaxRows = Avx512Vector::kMaxRows;
 
-  TF_AVX512 __m256i load(const std::uint16_t* p) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-  }
-  TF_AVX512 __m512 widen(__m256i x) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
-  }
-  TF_AVX512 __m256bh round(__m512 x) { return _mm512_cvtneps_pbh(x); }
-
-  TF_ISA_INLINE static void rows(const CodeTile& a, const std::uint16_t* x, std::int64_t stride,
+  TF_ISA_INLINE static void fold(const CodeTile& a, const std::uint16_t* x, std::int64_t stride,
                                  int count, std::uint16_t* scaled, std::int64_t scaled_stride,
                                  float* sums) {
     __m256 sum[kMaxRows];
@@ -55,9 +47,19 @@ struct DotFold {
         if constexpr (C::kOffset != 0) sum[r] = _mm256_dpbf16_ps(sum[r], to, offset);
       }
     }
-    for (int r = 0; r < count; ++r)
+    for (int r = 0; r < count; ++r) {
       sums[r] = Avx512Vector::sum_lanes(_mm512_zextps256_ps512(sum[r]));
+    }
   }
+
+ private:
+  TF_AVX512 __m256i load(const std::uint16_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  TF_AVX512 __m512 widen(__m256i x) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+  }
+  TF_AVX512 __m256bh round(__m512 x) { return _mm512_cvtneps_pbh(x); }
 };
 
 template <class C>

@@ -95,6 +95,9 @@ TIMED_LOOPS = (
     # The same of the part of a tile that a block takes; it has 32 rows for each part.
     TimedLoop(r"wide_split_kernel<T, (\d+), (?P<parts>\d), false>",
               lambda m: 64 // int(m["parts"]) * int(m[1]) * 2 * 2),
+    # The same in codes, with a scale and a zero of 16 bits for each dimension of keys and each value.
+    TimedLoop(r"split_kernel<Codes<T, (?P<bits>\d)>, (?P<dim>\d+), \d, false>",
+              lambda m: 2 * 64 * int(m["dim"]) * int(m["bits"]) // 8 + (int(m["dim"]) + 64) * 4),
     TimedLoop(r"linear_kernel<T, Store(Columns<float, (?P<own>\d)>|Swiglu<T>|Rotated<T>), "
               r"(?P<groups>\d+)>",
               lambda m: _linear_tiles(m) * WEIGHT_TILE_BYTES, _rows_of_tiles),
@@ -200,6 +203,7 @@ OF_MANY_ROWS = ("products, and rows from the second-level cache, take longer tha
 OF_MANY_QUERIES = ("products of more than 32 queries take longer than keys, which are read once; "
                    "scripts/cuda_model.py reckons with it")
 OF_FEW_BITS = "codes are a quarter or half of the bytes, and rows those of weights of 16 bits"
+OF_CODES_OF_ROWS = "codes are a quarter or half of the bytes, and each becomes a value first"
 ALL_BUT_RTX_4090 = ("sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 EXEMPTIONS = (
     Exemption("issue", r"linear_kernel<T, StoreColumns<float, 2>, 16>", 668, OF_MANY_ROWS),
@@ -234,6 +238,18 @@ EXEMPTIONS = (
               "which are not what is counted, up to 8 rows take less time than codes", ("sm_90",)),
     Exemption("issue", r"linear_kernel<Codes<T, 4>, .*", 240, OF_FEW_BITS, ("sm_100",)),
     Exemption("issue", r"linear_kernel<Codes<T, 8>, .*", 160, OF_FEW_BITS, ("sm_100",)),
+    Exemption("issue", r"split_kernel<Codes<T, 4>, \d+, 1, false>", 145, OF_CODES_OF_ROWS,
+              ("sm_80", "sm_86", "sm_90")),
+    Exemption("issue", r"split_kernel<Codes<T, 4>, \d+, \d, false>", 303, OF_CODES_OF_ROWS,
+              ("sm_80", "sm_86", "sm_90")),
+    Exemption("issue", r"split_kernel<Codes<T, 4>, \d+, 4, false>", 103, OF_CODES_OF_ROWS, ("sm_89",)),
+    Exemption("issue", r"split_kernel<Codes<T, 4>, \d+, [34], false>", 146, OF_CODES_OF_ROWS,
+              ("sm_120",)),
+    Exemption("issue", r"split_kernel<Codes<T, 4>, \d+, 1, false>", 196, OF_CODES_OF_ROWS, ("sm_100",)),
+    Exemption("issue", r"split_kernel<Codes<T, 4>, \d+, \d, false>", 333, OF_CODES_OF_ROWS, ("sm_100",)),
+    Exemption("issue", r"split_kernel<Codes<T, 8>, \d+, [34], false>", 170, OF_CODES_OF_ROWS,
+              ("sm_86", "sm_90")),
+    Exemption("issue", r"split_kernel<Codes<T, 8>, \d+, \d, false>", 184, OF_CODES_OF_ROWS, ("sm_100",)),
     Exemption("early", r"linear_kernel<Codes<T, 8>, .*, 2>", 6,
               "ptxas for these puts the loads behind the wait, as registers are few",
               ("sm_100", "sm_120")),
