@@ -187,10 +187,7 @@ class GroupChecks {
   // The last rows of a call alone, as many as some kernel takes at once.
   void see_few_rows(Worst& worst) {
     constexpr std::int64_t kMost = 32, kFew = 12;
-    grouped_.set({3, 0}, {70, 1});
-    const KvView kv = grouped_.of(0);
-    fill_groups(*source_[0], kv, 3);
-    b_.copy_rows(source_[0]->view(), 3 * kKvGroup, kv, 0, 70);
+    const KvView kv = fill_seen(*source_[0]);
     const Floats q = queries(1, kMost, heads_), all = attend_with(q, kMost, {kv});
     for (std::int64_t n = 1; n <= kFew; ++n) {
       const auto of_last = [&](const Floats& of) {
@@ -204,7 +201,6 @@ class GroupChecks {
   // away. Products of bf16 may be as far as the format rounds, which is more for most codes of 8
   // bits.
   void see_codes(Worst& worst) {
-    grouped_.set({kSeen, 0}, {kTail, 1});
     see_values_by_token(worst);
     for (std::int64_t first = 0; first < kSeen * kKvGroup; first += kOnes) {
       see_keys_by_dimension(worst, first);
@@ -217,7 +213,7 @@ class GroupChecks {
   }
 
   // A query along a token's key sees that token alone: the output is its value.
-  void see_values_by_token(Worst& worst) const {
+  void see_values_by_token(Worst& worst) {
     constexpr std::int64_t kAtOnce = 16;
     const KnownCache& from = *source_[0];
     const KvView kv = fill_seen(from);
@@ -240,7 +236,7 @@ class GroupChecks {
 
   // Each query has one dimension. Dimensions t and kOnes + t of the output differ by a multiple of
   // the probability of token first + t. Its logarithm gives the component of the key.
-  void see_keys_by_dimension(Worst& worst, std::int64_t first) const {
+  void see_keys_by_dimension(Worst& worst, std::int64_t first) {
     constexpr float kGain = 2;  // base-2 logarithms of a component
     constexpr double kOfProbability = 2 / (kGain * std::numbers::ln2);  // of both its roundings
     KnownCache from(b_, dtype_, kv_heads_, d_, capacity());
@@ -285,7 +281,8 @@ class GroupChecks {
   }
 
   // kSeen groups and kTail rows of sequence 0.
-  KvView fill_seen(const KnownCache& from) const {
+  KvView fill_seen(const KnownCache& from) {
+    grouped_.set({kSeen, 0}, {kTail, 1});
     const KvView kv = grouped_.of(0);
     fill_groups(from, kv, kSeen);
     b_.copy_rows(from.view(), std::int64_t{kSeen} * kKvGroup, kv, 0, kTail);

@@ -72,15 +72,16 @@ void run_quantised(DType type) {
   }
 }
 
+Tensor zeros(Backend& b, DType type, std::initializer_list<std::int64_t> shape) {
+  Tensor made(b.allocator(), type, shape, Place::kDevice, MemTag::kActivations);
+  b.clear(made.view());
+  return made;
+}
+
 // Attention over a group of codes and plain rows behind it, of as many rows as each kernel is for.
 void run_groups(DType type, int head_dim) {
   constexpr std::int32_t kTail = 100, kUsed = 1;
   const std::unique_ptr<Backend> b = make_cuda_backend({.dtype = type});
-  const auto zeros = [&](DType of, std::initializer_list<std::int64_t> shape) {
-    Tensor made(b->allocator(), of, shape, Place::kDevice, MemTag::kActivations);
-    b->clear(made.view());
-    return made;
-  };
   const Lease lease(*b, {.rows = kMaxPass,
                          .context = kPositions,
                          .heads = 1,
@@ -88,17 +89,18 @@ void run_groups(DType type, int head_dim) {
                          .head_dim = head_dim,
                          .exact_rows = kMaxPass});
   const KvStorage tail(*b, 1, 1, head_dim, 128, type, MemTag::kKvQuantised);
-  const Tensor numbers = zeros(DType::kI32, {2});
+  const Tensor numbers = zeros(*b, DType::kI32, {2});
   std::array<std::int32_t, 2> of_rows = {kTail, kUsed};
   b->upload(numbers.view(), make_view(of_rows.data(), DType::kI32, {2}));
   for (const Quantisation by : {Quantisation::kInt8, Quantisation::kInt4}) {
-    const Tensor k = zeros(DType::kI32, {kv_group_k_bytes(head_dim, by) / 4}),
-                 v = zeros(DType::kI32, {kv_group_v_bytes(head_dim, by) / 4});
+    const Tensor k = zeros(*b, DType::kI32, {kv_group_k_bytes(head_dim, by) / 4}),
+                 v = zeros(*b, DType::kI32, {kv_group_v_bytes(head_dim, by) / 4});
     KvView kv = tail.layer(0);
     kv.length = numbers.view().as<std::int32_t>();
     kv.older = {k.view().data, v.view().data, by, 1, kv.length + 1};
     for (const std::int64_t rows : {1, 9, 17, 25}) {
-      const Tensor q = zeros(type, {rows, 1, head_dim}), out = zeros(type, {rows, head_dim});
+      const Tensor q = zeros(*b, type, {rows, 1, head_dim}),
+                   out = zeros(*b, type, {rows, head_dim});
       b->attention(q.view(), kv, {}, out.view(), {}, 0);
       b->synchronize();
     }
@@ -109,14 +111,9 @@ void run_groups(DType type, int head_dim) {
 void run_expansion(DType type, int head_dim) {
   const std::unique_ptr<Backend> b = make_cuda_backend({.dtype = type});
   constexpr std::int64_t kRank = LowRankKeys::kRankStep, kTokens = 16;
-  const auto tensor = [&](DType of, std::initializer_list<std::int64_t> shape) {
-    Tensor zeros(b->allocator(), of, shape, Place::kDevice, MemTag::kActivations);
-    b->clear(zeros.view());
-    return zeros;
-  };
-  const Tensor coefficients = tensor(type, {kTokens, kRank}),
-               basis = tensor(type, {1, kRank, head_dim}), ids = tensor(DType::kI32, {1, 1}),
-               angles = tensor(DType::kF32, {kTokens, head_dim / 2});
+  const Tensor coefficients = zeros(*b, type, {kTokens, kRank}),
+               basis = zeros(*b, type, {1, kRank, head_dim}), ids = zeros(*b, DType::kI32, {1, 1}),
+               angles = zeros(*b, DType::kF32, {kTokens, head_dim / 2});
   const KvStorage keys(*b, 1, 1, head_dim, kTokens, type, MemTag::kKvFull);
   b->expand_keys({coefficients.view(), basis.view()}, ids.view(), kTokens, 0,
                  {angles.view(), angles.view()}, keys.layer(0));
