@@ -118,6 +118,16 @@ struct RunShape {
   std::vector<Method> methods;     // the baseline may be missing; it is always possible
   KvHomes homes = {};              // of each full cache's KV heads
   int lanes = 1;                   // sequences that are decoded together, up to kMaxSequences
+  // The longest and the shortest max_prompt of the runs over one context, this one's among them;
+  // 0: it has the context alone.
+  std::int64_t longest_prompt = 0, shortest_prompt = 0;
+
+  // The run of these whose context serves them all.
+  RunShape longest() const {
+    RunShape run = *this;
+    run.max_prompt = std::max(max_prompt, longest_prompt);
+    return run;
+  }
 };
 
 // What rounds of some options need of a context. That of any usual gammas, and of trees as large as
@@ -165,6 +175,8 @@ class Context {
     // Memory that methods lend for as long as a prompt is processed. The residual stream of one
     // that is a single pass takes it if it is enough; the context cannot do without it then.
     std::int64_t lent_bytes = 0;
+
+    bool operator==(const Shape&) const = default;
   };
   // For rounds of these options and all that have the same room (room_for()). lent_bytes counts
   // where a prompt is a single pass, as far KV heads need. Throws Error(kUsage) for lengths out of
@@ -181,11 +193,18 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // Forgets the last prompts and processes these, one a lane, of 2..max_prompt tokens each. One
-  // that an earlier lane has is copied from there. Returns false, with no prompts, if a stop was
-  // requested. Throws Error(kBadInput, "TokenRange").
-  bool prefill(std::span<const PromptTokens> prompts, const PrefillProgress& progress,
-               const StopRequested& stop);
+  // Serves runs of `shape` from here on, which is no larger than its own in anything and differs in
+  // max_prompt and capacity alone: what is computed then has the bits that a context of that shape
+  // gives it. To be called while there are no methods. Prompts stay.
+  void set_room(const Shape& shape);
+
+  // Processes these prompts, one a lane, of 2..max_prompt tokens each, instead of the last ones. A
+  // prompt that begins as the lane's last one goes on from there, from the last whole pass of what
+  // they have in common; one that an earlier lane has is copied. Returns the tokens that were not
+  // processed again, in [0, the sum of all); nullopt, with no prompts, if a stop was requested.
+  // Throws Error(kBadInput, "TokenRange").
+  std::optional<std::int64_t> prefill(std::span<const PromptTokens> prompts,
+                                      const PrefillProgress& progress, const StopRequested& stop);
 
   // Of Shape::lent_bytes or more, by Methods; empty: no longer.
   void lend(TensorView memory);
@@ -210,6 +229,10 @@ class Context {
   Lane& lane_at(int lane) { return lanes_[static_cast<std::size_t>(lane)]; }
   const Lane& lane_at(int lane) const { return lanes_[static_cast<std::size_t>(lane)]; }
 
+  // Drops what follows the last whole pass of the tokens that a lane's prompt has in common with
+  // this one. Returns how many are left.
+  std::int64_t keep_beginning(Lane& lane, PromptTokens prompt);
+
   Backend& backend_;
   const ModelWeights& weights_;
   Shape shape_;
@@ -223,9 +246,9 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  virtual bool prefill_context(std::span<const PromptTokens> prompts,
-                               const PrefillProgress& progress,
-                               const StopRequested& stop) = 0;  // Context::prefill()
+  virtual std::optional<std::int64_t> prefill_context(std::span<const PromptTokens> prompts,
+                                                      const PrefillProgress& progress,
+                                                      const StopRequested& stop) = 0;  // Context's
   // Follows the context's prompts in every small cache. The full cache's time is left 0. To be
   // called after every Context::prefill().
   virtual PrefillMetrics prefill_methods(const PrefillProgress& progress,
@@ -288,8 +311,9 @@ class Methods final : public Engine {
   Methods(const Methods&) = delete;
   Methods& operator=(const Methods&) = delete;
 
-  bool prefill_context(std::span<const PromptTokens> prompts, const PrefillProgress& progress,
-                       const StopRequested& stop) override {
+  std::optional<std::int64_t> prefill_context(std::span<const PromptTokens> prompts,
+                                              const PrefillProgress& progress,
+                                              const StopRequested& stop) override {
     return context_->prefill(prompts, progress, stop);
   }
   PrefillMetrics prefill_methods(const PrefillProgress& progress,
@@ -320,8 +344,8 @@ class Methods final : public Engine {
   std::unique_ptr<Impl> impl_;
 };
 
-// What Context::shape_of() needs to know of the methods: the memory that they lend it. Throws
-// Error(kUsage) for options that do not fit together.
+// The shape of the context of a run, or of all that share it (RunShape::longest()): it knows of the
+// methods what memory they lend. Throws Error(kUsage) for options that do not fit together.
 Context::Shape context_shape(const Backend& backend, const ModelWeights& target,
                              const SpeculationOptions& options, const RunShape& run);
 

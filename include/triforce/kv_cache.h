@@ -30,6 +30,8 @@ struct KvHomes {
   // The host computes attention with this many of the far heads where they lie, in passes of up to
   // kMaxBatchInvariantRows rows. Longer passes need a slot to bring them. Empty: none.
   std::vector<int> host_heads = {};
+
+  bool operator==(const KvHomes&) const = default;
 };
 
 // KV heads of all layers together, by where attention of decoding passes reads them.

@@ -155,14 +155,18 @@ struct DataInfo {
   std::optional<std::string> sha256;
   std::int64_t n_prompts = 0, n_skipped = 0;
   bool bytes_as_ids = false;
+  std::optional<double> mean_tokens = std::nullopt;
 };
 void fields(auto& v, DataInfo& d) {
   v("kind", d.kind, "data set or file");
   v("sha256", d.sha256, "SHA-256 of the data file or of the generated text, hex; null: neither");
   v("n_prompts", d.n_prompts, "prompts used");
-  v("n_skipped", d.n_skipped, "documents left out because they are too short");
+  v("n_skipped", d.n_skipped,
+    "documents left out because they are too short, or conversations too long");
   v("bytes_as_ids", d.bytes_as_ids,
     "the target has no tokenizer, and bytes of text were taken as token ids");
+  v("mean_tokens", d.mean_tokens,
+    "of prompts that are not cut, their tokens, mean; null: all have params.prefill");
 }
 
 }  // namespace triforce

@@ -174,6 +174,65 @@ void fields(auto& v, SweepRecipe& r) {
     "a table of it says how much of an option its cases need for equal figures; null: none does");
 }
 
+// ---- The context's length
+// Where the speedup crosses 1 between two lengths.
+struct LadderCrossing {
+  bool pays_from_there = false;
+  double tokens = 0;
+  std::optional<double> low, high;
+};
+void fields(auto& v, LadderCrossing& c) {
+  v("pays_from_there", c.pays_from_there, "false: it pays up to there");
+  v("tokens", c.tokens,
+    "of the prompt, where the speedup is 1: between neighbouring lengths, linear in the logarithms "
+    "of "
+    "both");
+  v("low", c.low,
+    "from here on the speedup's 95% interval holds 1, by the same interpolation of its ends; null: "
+    "below all lengths, or there are no intervals");
+  v("high", c.high, "up to here it does; null: beyond all lengths, or there are no intervals");
+}
+
+// Between neighbouring lengths a level's acceptance rate falls by kAcceptanceStep or more and by
+// half of all that it varies on the ladder, and the 95% intervals do not overlap.
+inline constexpr double kAcceptanceStep = 0.1;
+struct LadderStep {
+  std::string level;
+  std::int64_t from_tokens = 0, to_tokens = 0;
+  double from = 0, to = 0;
+  std::vector<std::string> causes;
+  std::string text;
+};
+void fields(auto& v, LadderStep& s) {
+  v("level", s.level, "name of the level");
+  v("from_tokens", s.from_tokens, "length of the prompt before the fall");
+  v("to_tokens", s.to_tokens, "and after it");
+  v("from", s.from, "acceptance rate before");
+  v("to", s.to, "and after");
+  v("causes", s.causes, "notes that the longer prompts have and the shorter ones have not");
+  v("text", s.text, "all of it in words");
+}
+
+// One method with one setting at two or more lengths of the prompt.
+struct SweepLadder {
+  std::optional<std::string> recipe;
+  std::string method;
+  std::vector<Param> options;
+  std::vector<std::int64_t> lengths;
+  std::vector<LadderCrossing> crossings;
+  std::vector<LadderStep> steps;
+  std::optional<std::string> text;
+};
+void fields(auto& v, SweepLadder& l) {
+  v("recipe", l.recipe, "the experiment that its cases are of; null: of none");
+  v("method", l.method, "name of its cases");
+  v("options", l.options, "options that tell it from other ladders");
+  v("lengths", l.lengths, "of the prompts that were measured to their end, tokens, rising");
+  v("crossings", l.crossings, "where the method begins or stops to pay, rising");
+  v("steps", l.steps, "where acceptance falls off a step");
+  v("text", l.text, "from where to where it pays, in words; null: fewer than two speedups");
+}
+
 struct SweepRow : SweepPlace {
   std::vector<Param> options;
   RunResult result;
@@ -187,12 +246,15 @@ void fields(auto& v, SweepRow& r) {
 struct SweepResult {
   std::vector<SweepRecipe> recipes;
   std::vector<SweepRow> rows;
+  std::optional<std::vector<SweepLadder>> ladders;
 };
 void fields(auto& v, SweepResult& s) {
   v.constant("schema", kSweepSchema, "format of this document");
   v("recipes", s.recipes, "the experiments that its cases are of");
   v("cases", s.rows,
     "one per combination of options, in their order; failed ones too, those of other shards not");
+  v("ladders", s.ladders,
+    "of cases that differ in the length of the prompt; null: there are none, or an older version");
 }
 
 // The result of a case, which says of which one: what lines of CSV and JSONL are made of.

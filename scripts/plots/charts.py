@@ -114,7 +114,8 @@ def draw_bar(axes, bar, y, largest, i):
 
 # ---- Lines
 class Axis:
-    """The horizontal axis of settings: logarithmic for powers of two, else linear, else in order."""
+    """The horizontal axis of settings: of numbers linear or logarithmic, whichever spaces them more evenly;
+    of others in order."""
 
     def __init__(self, values, room):
         self.values = ordered(values)
@@ -125,7 +126,7 @@ class Axis:
         if not numeric and max(width(label, SMALL) for label in self.labels) > most:
             self.explained = [f"{i + 1}: {label}" for i, label in enumerate(self.labels)]
             self.labels = list(map(str, range(1, len(self.labels) + 1)))
-        if numeric and len(self.values) > 2 and all(map(is_power_of_two, self.values)):
+        if numeric and is_geometric(self.values):
             self.at = [math.log2(v) for v in self.values]
         else:
             self.at = [float(v) for v in self.values] if numeric else list(range(len(self.values)))
@@ -146,8 +147,12 @@ class Axis:
         axes.set_xticks(self.at, labels)
 
 
-def is_power_of_two(value):
-    return value > 0 and math.frexp(value)[0] == 0.5
+def is_geometric(values):
+    """Whether rising numbers have gaps that differ less as logarithms."""
+    def unevenness(at):
+        gaps = [b - a for a, b in zip(at, at[1:])]
+        return max(gaps) / min(gaps)
+    return len(values) > 2 and values[0] > 0 and unevenness(list(map(math.log, values))) < unevenness(values)
 
 
 def limits(series, from_zero):
@@ -174,13 +179,50 @@ def style_of(one):
             "ms": 5.5, "mec": colour, "mfc": LIGHT["ground"] if one.foreign else colour}
 
 
-def line_chart(title, subtitle, x_name, panels, from_zero, small=(), high=210):
+def legend_of(series):
+    """A line for each name, in their order."""
+    return list({one.name: (one.name, Line2D([], [], **style_of(one))) for one in reversed(series) if one.name}.values())[::-1]
+
+
+def draw_panel(axes, of, axis, wide, at, labels, heading, name, reference):
+    """A list of Series between the ticks `at`; the names of what is drawn begin with `name`."""
+    axes.set_ylim(at[0], at[-1])
+    axes.set_yticks(at, labels)
+    axes.grid(axis="y")
+    if reference is not None and at[0] < reference < at[-1]:
+        axes.axhline(reference, color=LIGHT["muted"], lw=1, ls=(0, (4, 3)), gid=f"reference-{name}")
+    axis.draw(axes, wide)
+    if heading:
+        axes.set_title("\n".join(wrap(heading, SMALL, wide, most=1)), size=SMALL, loc="left", pad=3)
+    apart = min(3, 18 / len(of)) if of else 0  # so that intervals at one place are seen
+    for k, one in enumerate(of):
+        draw_series(axes, one, axis, (k - (len(of) - 1) / 2) * apart, f"{name}{k}")
+
+
+def stacked_chart(title, subtitle, x_name, panels, small=(), high=150):
+    """Several figures over one setting, one below the other. panels: (heading, list of Series, whether its axis
+    begins at 0, where a grey line across is or None)."""
+    series = [one for _, of, *_ in panels for one in of]
+    ticks = [limits(of, from_zero) for _, of, from_zero, _ in panels]
+    left = MARGIN + max(width(tick_text(tick), SMALL) for at, _ in ticks for tick in at) + 8
+    wide = WIDTH - MARGIN - left
+    axis = Axis([value for one in series for value, _ in one.points], wide)
+    one_row, below = high + 14 + TICKS, SMALL * LEADING + 6
+    small = axis.explained + small_print(series, any(cut for _, cut in ticks)) + list(small)
+    sheet = Sheet(title, subtitle, one_row * len(panels) + below, legend_of(series), small)
+    sheet.text((left + WIDTH - MARGIN) / 2, sheet.bottom + 6, wrap(x_name, SMALL, wide, most=1)[0], SMALL, ha="center")
+    for i, ((heading, of, _, reference), (at, _)) in enumerate(zip(panels, ticks)):
+        axes = sheet.axes(left, below + TICKS + one_row * (len(panels) - 1 - i), wide, high)
+        draw_panel(axes, of, axis, wide, at, list(map(tick_text, at)), heading, f"{i}-", reference)
+    return sheet
+
+
+def line_chart(title, subtitle, x_name, panels, from_zero, small=(), high=210, reference=None):
     """Points over a setting, with intervals. panels: (heading, list of Series); all have the same axes.
 
     `small` is printed below, after what is hollow, dashed or cut.
     """
     series = [one for _, of in panels for one in of]
-    legend = list({one.name: (one.name, Line2D([], [], **style_of(one))) for one in reversed(series) if one.name}.values())[::-1]
     at, cut = limits(series, from_zero)
     left = MARGIN + max(width(tick_text(tick), SMALL) for tick in at) + 8
     columns = min(COLUMNS, len(panels))
@@ -192,20 +234,13 @@ def line_chart(title, subtitle, x_name, panels, from_zero, small=(), high=210):
     name = wrap(x_name, SMALL, WIDTH - left, most=1)[0]
     one_row, below = high + headed + TICKS, SMALL * LEADING + 6
     small = axis.explained + small_print(series, cut) + list(small)
-    sheet = Sheet(title, subtitle, one_row * rows + below, legend, small)
+    sheet = Sheet(title, subtitle, one_row * rows + below, legend_of(series), small)
     sheet.text((left + WIDTH - MARGIN) / 2, sheet.bottom + 6, name, SMALL, ha="center")
     for i, (heading, of) in enumerate(panels):
         row, column = divmod(i, columns)
         axes = sheet.axes(left + column * (wide + gap), below + TICKS + one_row * (rows - 1 - row), wide, high)
-        axes.set_ylim(at[0], at[-1])
-        axes.set_yticks(at, map(tick_text, at) if column == 0 else [""] * len(at))
-        axes.grid(axis="y")
-        axis.draw(axes, wide)
-        if heading:
-            axes.set_title("\n".join(wrap(heading, SMALL, wide, most=1)), size=SMALL, loc="left", pad=3)
-        apart = min(3, 18 / len(of)) if of else 0  # so that intervals at one place are seen
-        for k, one in enumerate(of):
-            draw_series(axes, one, axis, (k - (len(of) - 1) / 2) * apart, f"{i}-{k}" if len(panels) > 1 else str(k))
+        labels = list(map(tick_text, at)) if column == 0 else [""] * len(at)
+        draw_panel(axes, of, axis, wide, at, labels, heading, f"{i}-" if len(panels) > 1 else "", reference)
     return sheet
 
 

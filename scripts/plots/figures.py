@@ -1,6 +1,6 @@
 """The pictures of results: which rows become which bars and lines."""
 
-from plots.charts import Bar, bar_chart, line_chart
+from plots.charts import Bar, bar_chart, line_chart, stacked_chart
 from plots.labels import GAMMAS, Labels
 from plots.metrics import METRICS, measure, same, values_of, with_ends
 from plots.settings import subtitle_of
@@ -76,7 +76,7 @@ def sweep(rows, view, small=()):
                   for value in values_of(having, view.facet)] or panels
     metric = METRICS[view.y]
     return line_chart(metric.label, subtitle, setting_name(view.x), panels, metric.from_zero,
-                      sweep_notes(lines, also, shared, view) + list(small))
+                      sweep_notes(lines, also, shared, view) + list(small), reference=metric.reference)
 
 
 def along(rows, axis, metrics):
@@ -90,6 +90,26 @@ def along(rows, axis, metrics):
         if any(len({repr(x) for x, _ in line.points}) > 1 for line in series_of(rows, view)[0]):
             drawn.append(sweep(rows, view))
     return drawn
+
+
+LADDER = ("speedup", "acceptance", "inner-acceptance")
+
+
+def ladder(rows, small=()):
+    """Speedup and acceptance over the length of the prompt, or None where lengths do not differ."""
+    panels, notes = [], []
+    for metric in LADDER:
+        having = [row for row in rows if measure(row, metric)]
+        if len(values_of(having, "prefill")) < 2:
+            continue
+        view = View("prefill", metric)
+        of, also, shared = series_of(rows, view)
+        panels.append((METRICS[metric].label, of, METRICS[metric].from_zero, METRICS[metric].reference))
+        notes += [note for note in sweep_notes(of, also, shared, view) if note not in notes]
+    if not panels:
+        return None
+    return stacked_chart("Against the context", subtitle_of(rows, without={"prefill"}), "tokens of the prompt", panels,
+                         [*notes, *small])
 
 
 def position_series(case):

@@ -5,7 +5,8 @@ from collections import namedtuple
 from plots.words import setting_text
 
 Measured = namedtuple("Measured", "value low high")  # low and high: None without an interval
-Metric = namedtuple("Metric", "label from_zero is_ratio foreign of_case")  # is_ratio: means are geometric
+# is_ratio: means are geometric; reference: a value that a line across shows.
+Metric = namedtuple("Metric", "label from_zero is_ratio foreign of_case reference", defaults=(None,))
 
 
 def with_ends(value, low, high):
@@ -40,7 +41,7 @@ METRICS = {
     "ms-per-token": Metric("Milliseconds per token (less is better)", True, True, "ms_per_token",
                            lambda case: figure_of(case["timing"]["ms_per_token"], "geometric_mean")),
     "speedup": Metric("Speedup over autoregressive decoding", True, True, "speedup",
-                      lambda case: figure_of(case["speedup"], "value")),
+                      lambda case: figure_of(case["speedup"], "value"), 1.0),
     "acceptance": Metric("Acceptance rate of the full cache's verification", False, False,
                          "acceptance_rate", rate_of("outer", "acceptance_rate")),
     "inner-acceptance": Metric("Acceptance rate of the inner verification", False, False,

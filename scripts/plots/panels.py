@@ -245,13 +245,21 @@ def part(rows, draw):
     return more + page.picture(draw(rows[:MOST]))
 
 
-def sweeps(rows):
+def lengths(ladders):
+    """From where to where methods pay, and where acceptance falls off a step."""
+    said = [element("li", text(ladder["text"])) for ladder in ladders if ladder["text"]]
+    said += [element("li", text(step["text"]), "bad") for ladder in ladders for step in ladder["steps"]]
+    return f"<ul>{''.join(said)}</ul>\n" if said else ""
+
+
+def sweeps(rows, ladders):
     """Every metric against every setting that differs."""
     out = []
     for axis in swept_axes(rows):
         drawn = [page.picture(one) for one in figures.along(rows, axis, METRICS)]
         if drawn:
             out.append(f'<h3>Against {text(setting_name(axis))}</h3>\n'
+                       f'{lengths(ladders) if axis == "prefill" else ""}'
                        f'<div class="grid">\n{chr(10).join(drawn)}\n</div>')
     return ("sweeps", "Settings that differ", "\n".join(out)) if out else None
 
@@ -357,7 +365,7 @@ def report(results, base):
     """The page as bytes."""
     rows, once = results.rows(), distinct(results.rows())
     shown = [*map(recipes.panel, range(len(results.recipes)), results.recipes), verdicts(once, base),
-             environment(results, base), main_table(once), sweeps(rows),
+             environment(results, base), main_table(once), sweeps(rows, results.ladders),
              *(panel(once) for panel in PANELS)]
     return page.document("triforce-bench report", lead(rows, results.runs),
                          [one for one in shown if one], data_of(rows))

@@ -61,6 +61,7 @@ class Results:
     runs: list = field(default_factory=list)
     foreign: list = field(default_factory=list)  # rows
     recipes: list = field(default_factory=list)
+    ladders: list = field(default_factory=list)  # as sweeps' documents have them
 
     def rows(self):
         """In the order of the files; foreign ones last."""
@@ -215,6 +216,7 @@ class Reader:
             place = {"case": row["case"], "recipe": row["recipe"]}
             run = self.add_run(path, row["result"], row["result"]["cases"], place)
             cases.setdefault(row["recipe"], []).append((row["case"], row["options"], run))
+        self.results.ladders += value["ladders"] or []
         for said in value["recipes"]:
             label = unlike(said["name"], {recipe.label for recipe in self.results.recipes})
             self.results.recipes.append(Recipe(label, said, cases.get(said["name"], [])))

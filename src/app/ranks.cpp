@@ -10,10 +10,11 @@ namespace {
 
 // A run on any rank but 0, until that dismisses it. Prints and writes nothing: rank 0 is told of
 // errors. Returns the exit code.
-ExitCode run_follower(const RunConfig& config, RankLinks& links, const LocalRank& local) {
+ExitCode run_follower(std::span<const RunConfig> configs, RankLinks& links,
+                      const LocalRank& local) {
   try {
     let_allocations_throw();
-    follow_rank_0(config, links, local);
+    follow_rank_0(configs, links, local);
     return ExitCode::kOk;
   } catch (const Error& e) {
     links.fail(e);
@@ -38,9 +39,10 @@ void dismiss_others(RankLinks& links, RankProcesses& ranks, ExitCode code) {
   }
 }
 
-ExitCode follow_command(const RunConfig& config, RankLinks& links, RankProcesses& ranks) {
+ExitCode follow_command(std::span<const RunConfig> configs, RankLinks& links,
+                        RankProcesses& ranks) {
   constexpr std::chrono::seconds kLimit{10};
-  const ExitCode code = run_follower(config, links, ranks.local());
+  const ExitCode code = run_follower(configs, links, ranks.local());
   if (code == ExitCode::kOk) {
     ranks.join(kLimit);
   } else {
@@ -52,14 +54,15 @@ ExitCode follow_command(const RunConfig& config, RankLinks& links, RankProcesses
 }  // namespace
 
 ExitCode with_ranks(
-    const RunConfig& config,
+    std::span<const RunConfig> configs,
     const std::function<ExitCode(RankLinks& links, const RankProcesses& ranks)>& lead,
     const std::function<ExitCode()>& report) {
+  const RunConfig& config = configs.front();
   const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(
       std::chrono::duration<double>(config.comm_timeout_s));
   RankProcesses ranks = RankProcesses::start(config.tp, timeout);
   RankLinks links(ranks.shard(), ranks.take_sockets(), timeout);
-  if (links.shard().rank != 0) return follow_command(config, links, ranks);
+  if (links.shard().rank != 0) return follow_command(configs, links, ranks);
   ExitCode code = ExitCode::kOk;
   try {
     code = lead(links, ranks);

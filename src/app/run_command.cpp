@@ -25,7 +25,7 @@ ExitCode lead_run(const RunConfig& config, const std::vector<std::string>& argv,
 }  // namespace
 
 ExitCode run_command(const RunConfig& config, const std::vector<std::string>& argv) {
-  return with_ranks(config, [&](RankLinks& links, const RankProcesses& ranks) {
+  return with_ranks({&config, 1}, [&](RankLinks& links, const RankProcesses& ranks) {
     return lead_run(config, argv, links, ranks);
   });
 }

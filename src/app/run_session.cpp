@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <limits>
+#include <map>
 #include <new>
 
 #include "app/diagnose.h"
@@ -53,10 +55,10 @@ struct NotRun {
 
 }  // namespace
 
-std::optional<std::string> session_key(const RunConfig& c) {
+std::string session_key(const RunConfig& c) {
   // Options, as params name them, of which runs of one session may have different values. A context
-  // depends on none of them, but for the room that gammas need. Any other option, also a new one,
-  // gives a run a session of its own.
+  // depends on none of them, but for the room that gammas and prompts need. Any other option, also
+  // a new one, gives a run a session of its own.
   static const ParamNames kMayDiffer = {"method",
                                         "baseline",
                                         "no_baseline",
@@ -83,22 +85,33 @@ std::optional<std::string> session_key(const RunConfig& c) {
                                         "repetitions",
                                         "warmup",
                                         "max_noise"};
-  if (c.tp > 1 || c.kv_offload || c.on_chip) return std::nullopt;
+  // Of ranks, and of KV heads that are far, the prompt's length alone.
+  const bool shares_prompts_alone = c.tp > 1 || c.kv_offload || c.on_chip;
   const RoundRoom room = room_for(c.speculation, c.methods, c.batch);
   std::string key = fmt::format("room for {} tokens, {} rows\n", room.tokens, room.exact_rows);
   for (const auto& [name, value] : echo_params(c)) {
-    if (!kMayDiffer.contains(name)) key += fmt::format("{}={}\n", name, to_text(value));
+    const bool may_differ =
+        name == "prefill" || name == "turn" || (!shares_prompts_alone && kMayDiffer.contains(name));
+    if (!may_differ) key += fmt::format("{}={}\n", name, to_text(value));
   }
   return key;
 }
 
 struct RunSession::Impl {
+  // Length, and turn after which a conversation is cut.
+  using PromptKey = std::pair<std::int64_t, std::int64_t>;
+  static PromptKey key_of(const RunConfig& c) { return {c.prefill, c.turn}; }
+  // What runs of one key read.
+  struct Prompts {
+    std::vector<std::vector<Token>> prompts, tuning_prompts, answers;
+    std::vector<std::vector<std::string>> expected;
+    Workload workload;
+  };
   // One request and what is known of its run.
-  struct Run {
+  struct Run : PlannedRun {
     RunRequest request;
-    PlanInput plan;
     MemoryPlan memory;                 // of `plan`
-    std::optional<HybridSplit> split;  // if it was measured
+    const Prompts* prompts = nullptr;  // null: none were read
     std::unique_ptr<RunObserver> observer;
     std::optional<LoadMonitor> load;
     std::optional<RunResult> unrun;  // why it is not measured
@@ -112,7 +125,12 @@ struct RunSession::Impl {
         events(std::move(e)),
         result_context(make_context(argv)) {
     result_context.machines = ranks.machines();
-    for (RunRequest& request : requests) runs.emplace_back().request = std::move(request);
+    for (RunRequest& request : requests) {
+      Run& run = runs.emplace_back();
+      run.request = std::move(request);
+      run.PlannedRun::config = &run.request.config;
+      planned.push_back(&run);
+    }
   }
 
   const RunConfig& config() const { return runs.front().request.config; }
@@ -128,11 +146,14 @@ struct RunSession::Impl {
   Machine machine_of(Run& run);
   Hooks hooks_of(Run& run, std::size_t i, const GpuMonitor* monitor);
   void refuse(Run& run, const NotRun& why) {
-    run.unrun = unrun_result({facts_of(run), workload, machine_of(run), {}}, why.status, why.reason,
-                             why.code);
+    const Workload read = run.prompts != nullptr ? run.prompts->workload : Workload{};
+    run.unrun =
+        unrun_result({facts_of(run), read, machine_of(run), {}}, why.status, why.reason, why.code);
+    run.is_left = false;
   }
   std::int64_t memory_for_prompts() const;
   void read_data();
+  const Prompts& read_prompts(const RunConfig& c, std::int64_t& bytes);
   double seconds_spent() const {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   }
@@ -151,15 +172,13 @@ struct RunSession::Impl {
   Clock::time_point begin = Clock::now();
   Progress progress;
   RunEvents events;
-  std::vector<Run> runs;
+  std::deque<Run> runs;
+  std::vector<PlannedRun*> planned;  // of all
   ResultContext result_context;
   std::optional<RankedStart> start;
   bool loaded = false;
   std::optional<Tokenizer> tokenizer;
-  std::vector<std::vector<Token>> prompts, tuning_prompts, answers;
-  std::vector<std::vector<std::string>> expected;
-  Workload workload;
-  std::shared_ptr<Context> context;  // of runs that share it
+  std::map<PromptKey, Prompts> prompts;
 };
 
 void RunSession::Impl::open() {
@@ -170,8 +189,9 @@ void RunSession::Impl::open() {
   Prepared prepared = prepare(configs, local);
   start->open(std::move(prepared.session), std::move(prepared.models));
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    if (prepared.refusals[i]) continue;
     Run& run = runs[i];
+    run.is_left = start->agree(!prepared.refusals[i]);
+    if (!run.is_left) continue;
     run.plan = start->agree_on_plan(run.request.config);
     run.request.config.speculation.budget = run.plan.options.budget;
     leave_out(run);
@@ -259,22 +279,63 @@ std::int64_t RunSession::Impl::memory_for_prompts() const {
   return std::max(kAlways, limit - taken);
 }
 
-void RunSession::Impl::read_data() {
-  const ModelChoice& target = start->models().target;
-  PromptSource source{config(), target, tokenizer, memory_for_prompts(), [this] { check_time(); }};
+// Those of key_of(c). `bytes`: of what was read before.
+const RunSession::Impl::Prompts& RunSession::Impl::read_prompts(const RunConfig& c,
+                                                                std::int64_t& bytes) {
+  const auto room = [&] { return std::max<std::int64_t>(0, memory_for_prompts() - bytes); };
+  const auto count = [&](std::span<const std::vector<Token>> read) {
+    for (const auto& tokens : read) bytes += std::ssize(tokens) * std::int64_t{sizeof(Token)};
+  };
+  PromptSource source{c, start->models().target, tokenizer, room(), [this] { check_time(); }};
   Dataset data = load_prompts(source, print_note);
+  Prompts read;
   for (Prompt& prompt : data.prompts) {
-    prompts.push_back(std::move(prompt.tokens));
-    if (!prompt.answer.empty()) answers.push_back(std::move(prompt.answer));
-    if (!prompt.expected.empty()) expected.push_back(std::move(prompt.expected));
+    read.prompts.push_back(std::move(prompt.tokens));
+    if (!prompt.answer.empty()) read.answers.push_back(std::move(prompt.answer));
+    if (!prompt.expected.empty()) read.expected.push_back(std::move(prompt.expected));
   }
-  const bool tuned =
-      std::ranges::any_of(runs, [](const Run& r) { return r.request.config.tuned(); });
-  source.max_bytes = memory_for_prompts();  // those that were read take some
-  if (tuned) tuning_prompts = load_tuning_prompts(source);
-  workload = {prompts, tuning_prompts, answers, expected, data.info, {}};
-  if (!tokenizer) return;
-  workload.decode_text = [this](std::span<const Token> ids) { return text_of(*tokenizer, ids); };
+  count(read.prompts);
+  const bool tuned = std::ranges::any_of(runs, [&](const Run& r) {
+    return key_of(r.request.config) == key_of(c) && r.request.config.tuned();
+  });
+  source.max_bytes = room();
+  if (tuned) read.tuning_prompts = load_tuning_prompts(source);
+  count(read.tuning_prompts);
+  Prompts& kept = prompts[key_of(c)] = std::move(read);
+  kept.workload = {kept.prompts, kept.tuning_prompts, kept.answers, kept.expected, data.info, {}};
+  if (tokenizer) {
+    kept.workload.decode_text = [this](std::span<const Token> ids) {
+      return text_of(*tokenizer, ids);
+    };
+  }
+  return kept;
+}
+
+// What a data set cannot give at one length is a reason for the runs of that length alone. Throws
+// it where there is no other.
+void RunSession::Impl::read_data() {
+  std::map<PromptKey, std::optional<Error>> errors;
+  std::int64_t bytes = 0;
+  for_each_to_measure([&](Run& run) {
+    const RunConfig& c = run.request.config;
+    const auto [it, is_new] = errors.try_emplace(key_of(c));
+    if (!is_new) return;
+    try {
+      read_prompts(c, bytes);
+    } catch (const Error& e) {
+      if (received_signal()) throw;
+      it->second = e;
+    }
+  });
+  if (prompts.empty() && !errors.empty()) throw Error(*errors.begin()->second);
+  for_each_to_measure([&](Run& run) {
+    if (const std::optional<Error>& e = errors.at(key_of(run.request.config))) {
+      const bool usage = e->code() == ExitCode::kUsage;
+      refuse(run, {usage ? CaseStatus::kSkippedOptions : CaseStatus::kError, e->what(), e->code()});
+      return;
+    }
+    run.prompts = &prompts.at(key_of(run.request.config));
+  });
 }
 
 // Between steps of what comes before the measurement.
@@ -287,20 +348,18 @@ void RunSession::Impl::check_time() const {
 
 Machine RunSession::Impl::machine_of(Run& run) {
   EngineMaker make;
-  if (run.request.shares_context) {
+  if (config().tp > 1) {
     make = [this, &run](const RunShape& shape) {
-      const RunConfig& c = run.request.config;
-      Backend& backend = *start->session().backend;
-      const ModelWeights& target = start->target();
-      if (!context) {
-        context = std::make_shared<Context>(backend, target,
-                                            context_shape(backend, target, c.speculation, shape));
-      }
-      return std::make_unique<Methods>(context, start->draft(), c.speculation, shape.methods);
+      const BuildEngine build = [this](int i, std::int64_t max_prompt, std::int64_t max_generated) {
+        const PlannedRun& of = *planned[static_cast<std::size_t>(i)];
+        return start->engine(of, of.plan.run.methods, max_prompt, max_generated);
+      };
+      const auto number = std::ranges::find(planned, &run) - planned.begin();
+      return lead(links, build, static_cast<int>(number), shape.max_prompt, shape.max_generated);
     };
-  } else if (config().tp > 1) {
+  } else {
     make = [this, &run](const RunShape& shape) {
-      return lead(links, start->engine(run.plan), shape.max_prompt, shape.max_generated);
+      return start->engine(run, shape.methods, shape.max_prompt, shape.max_generated);
     };
   }
   Backend* const backend = start->session().backend.get();
@@ -337,10 +396,11 @@ void RunSession::Impl::check_memory_of_all() {
 
 void RunSession::Impl::prepare_to_measure() {
   check_memory_of_all();
+  RankedStart::choose_contexts(planned, start->session().backend.get());
+  // Memory was checked until here for the most that the plan can take.
+  start->agree_on_contexts(planned);
   std::int64_t to_take = 0;
   for_each_to_measure([&](Run& run) {
-    // Memory was checked until here for the most that the plan can take.
-    run.split = start->agree_on_split(run.request.config, run.plan);
     run.memory = plan_memory(run.plan);
     to_take = std::max(to_take, run.memory.bytes_to_take());
   });
@@ -411,12 +471,12 @@ std::vector<RunResult> RunSession::Impl::measure() {
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Run& run = runs[i];
     if (run.unrun) continue;
-    inputs.push_back({facts_of(run), workload, machine_of(run),
+    inputs.push_back({facts_of(run), run.prompts->workload, machine_of(run),
                       hooks_of(run, i, monitor ? &*monitor : nullptr)});
     const RunFacts& facts = inputs.back().facts;
     if (events.on_loaded) {
       events.on_loaded(i, triforce::facts_of(facts.context, facts.target, facts.draft,
-                                             workload.data, facts.params));
+                                             run.prompts->workload.data, facts.params));
     }
   }
   std::vector<RunResult> measured;

@@ -1,6 +1,6 @@
 // A session turns configurations into results. Its models are loaded once and each prompt is
-// prefilled once. It serves all configurations that differ only in what may change over a finished
-// prompt.
+// prefilled once, longer ones from where shorter ones end. It serves all configurations that differ
+// only in what may change over a finished prompt, and in its length.
 #pragma once
 #include <functional>
 #include <memory>
@@ -26,10 +26,10 @@ struct RunRequest {
   std::vector<PromptRecord> records = {};
 };
 
-// Equal for configurations that one session can serve: they differ in speculation, methods and
-// repetitions alone, have one rank, and all KV heads of the full cache on the device. nullopt: it
-// has a session for itself.
-std::optional<std::string> session_key(const RunConfig& config);
+// Equal for configurations that one session can serve. They differ in the prompt's length, in
+// speculation, methods and repetitions; where there are ranks, or the full cache has KV heads in
+// host memory, in the prompt's length alone.
+std::string session_key(const RunConfig& config);
 
 // These are called while runs go on, on the thread that measures; each may be empty.
 struct RunEvents {

@@ -14,17 +14,17 @@
 namespace triforce {
 namespace {
 
-// Cases by their number from 0, those together that one session serves.
-std::vector<std::vector<std::size_t>> groups_of(const std::vector<SweepCase>& cases) {
-  std::vector<std::vector<std::size_t>> groups;
+using Groups = std::vector<std::vector<std::size_t>>;
+
+// Those of these cases, by their number from 0, together that one session serves.
+Groups groups_of(const std::vector<SweepCase>& cases, const std::vector<bool>& wanted) {
+  Groups groups;
   std::map<std::string, std::size_t> by_key;
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    if (!cases[i].config) continue;
-    const std::optional<std::string> key = session_key(*cases[i].config);
-    const auto [it, is_new] =
-        key ? by_key.emplace(*key, groups.size()) : std::pair(by_key.end(), true);
+    if (!cases[i].config || !wanted[i]) continue;
+    const auto [it, is_new] = by_key.emplace(session_key(*cases[i].config), groups.size());
     if (is_new) groups.emplace_back();
-    groups[it == by_key.end() ? groups.size() - 1 : it->second].push_back(i);
+    groups[it->second].push_back(i);
   }
   return groups;
 }
@@ -122,15 +122,21 @@ std::string cases_sha256(const std::vector<SweepCase>& cases) {
 SliceOfCases slice_of(const std::vector<SweepCase>& cases, const SweepSlice& slice) {
   SliceOfCases mine;
   mine.has.resize(cases.size());
+  mine.shares_context.resize(cases.size());
+  for (const auto& group : groups_of(cases, std::vector<bool>(cases.size(), true))) {
+    for (const std::size_t i : group) mine.shares_context[i] = group.size() > 1;
+  }
+  // Parts of a sweep share out what one session serves by the lengths of its prompts.
+  std::map<std::string, int> turns;
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    mine.has[i] = !cases[i].config && slice.index == 1;
+    int turn = 0;  // what is refused is the first part's
+    if (const std::optional<RunConfig>& c = cases[i].config) {
+      const std::string unit = fmt::format("{}{} {}", session_key(*c), c->prefill, c->turn);
+      turn = turns.emplace(unit, static_cast<int>(turns.size())).first->second;
+    }
+    mine.has[i] = turn % slice.count == slice.index - 1;
   }
-  int turn = 0;
-  for (std::vector<std::size_t>& group : groups_of(cases)) {
-    if (turn++ % slice.count != slice.index - 1) continue;
-    for (const std::size_t i : group) mine.has[i] = true;
-    mine.groups.push_back(std::move(group));
-  }
+  mine.groups = groups_of(cases, mine.has);
   return mine;
 }
 
@@ -182,7 +188,7 @@ std::string list_of(const CommandLine& line) {
   return render_text(t, terminal_columns(1).value_or(100)) +
          fmt::format(
              "{} case{} by {} process{}, one after the other; each loads the models and "
-             "processes every prompt once.\n",
+             "processes every prompt once, longer ones from where shorter ones end.\n",
              t.rows.size(), t.rows.size() == 1 ? "" : "s", groups.size(),
              groups.size() == 1 ? "" : "es") +
          wrap(estimate_of(line, mine), terminal_columns(1).value_or(100), 0);

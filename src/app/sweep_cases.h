@@ -25,6 +25,9 @@ struct SliceOfCases {
   // (session_key()).
   std::vector<std::vector<std::size_t>> groups;
   std::vector<bool> has;  // by case; those without a configuration are the first slice's
+  // By case: whether others of the sweep are of the same session, in any slice. What a case is must
+  // not depend on who measures the others.
+  std::vector<bool> shares_context;
 };
 // Returns the slice's cases. All slices together have every case once.
 SliceOfCases slice_of(const std::vector<SweepCase>& cases, const SweepSlice& slice);

@@ -20,6 +20,7 @@
 #include "measure/measure.h"
 #include "report/printers.h"
 #include "sweep/directions.h"
+#include "sweep/ladders.h"
 #include "sweep/workers.h"
 
 namespace triforce {
@@ -73,7 +74,6 @@ class Sweep {
   void measure(std::vector<std::size_t> group);
   ExitCode work(const std::vector<std::size_t>& cases, WorkerReport& report);
   void take(std::size_t i, const std::string& told);
-  bool shares_context(std::size_t i) const;
   SweepRow row_of(std::size_t i, RunResult result) const;
   // A row of this case: into the table, and unless it was cut short into the journal.
   void add(std::size_t i, RunResult result);
@@ -197,14 +197,6 @@ void Sweep::add(std::size_t i, RunResult result) {
   if (!cut_short) files_.write_interim([this] { return result_so_far(); });
 }
 
-// Whether other cases are of the same session, whether they have ended or not: what a case is must
-// not depend on that.
-bool Sweep::shares_context(std::size_t i) const {
-  return std::ranges::any_of(slice_.groups, [i](const auto& group) {
-    return group.size() > 1 && std::ranges::find(group, i) != group.end();
-  });
-}
-
 // A worker measures its cases in one session. It tells what each prompt gave, and the rows when all
 // have ended.
 ExitCode Sweep::work(const std::vector<std::size_t>& cases, WorkerReport& report) {
@@ -214,10 +206,13 @@ ExitCode Sweep::work(const std::vector<std::size_t>& cases, WorkerReport& report
     entry.number = static_cast<std::int64_t>(cases[run] + 1);
     report.tell(cases[run], to_json_line(entry));
   };
+  std::vector<RunConfig> configs;
+  for (const std::size_t i : cases) configs.push_back(config_of(i));
   const auto lead = [&](RankLinks& links, const RankProcesses& ranks) {
     std::vector<RunRequest> requests;
     for (const std::size_t i : cases) {
-      requests.push_back({*cases_[i].config, label(i), shares_context(i), store_.records(i)});
+      requests.push_back(
+          {*cases_[i].config, label(i), slice_.shares_context[i], store_.records(i)});
     }
     RunEvents events;
     events.on_step = [&](std::size_t run) { report.step(cases[run]); };
@@ -240,7 +235,7 @@ ExitCode Sweep::work(const std::vector<std::size_t>& cases, WorkerReport& report
     }
     return code;
   };
-  return with_ranks(config_of(cases.front()), lead, [&] {
+  return with_ranks(configs, lead, [&] {
     try {
       throw;
     } catch (const Error& e) {
@@ -304,6 +299,7 @@ SweepResult Sweep::result_so_far() const {
   for (SweepRecipe& recipe : sweep.recipes) {
     for (SweepDirection& d : recipe.directions) judge_direction(d, sweep.rows);
   }
+  if (auto ladders = ladders_of(sweep.rows); !ladders.empty()) sweep.ladders = std::move(ladders);
   return sweep;
 }
 

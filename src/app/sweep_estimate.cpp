@@ -40,6 +40,7 @@ class Estimate {
   bool possible() const { return machine_ || read_gbs_; }
   void add(const std::vector<SweepCase>& cases, const std::vector<std::size_t>& group) {
     std::set<std::string> baselines;
+    group_prefill_ms_ = 0;
     for (const std::size_t i : group) {
       try {
         add_case(*cases[i].config, group.size() > 1, baselines);
@@ -47,6 +48,7 @@ class Estimate {
         ++left_out_;
       }
     }
+    prefill_ms_ += group_prefill_ms_;
   }
 
   std::string text() const {
@@ -83,13 +85,14 @@ class Estimate {
     return std::move(p.forecast);
   }
 
-  std::optional<Forecast> forecast_here(const RunConfig& c, bool prefills) {
+  // The longest prompt's prefill is that of all in the group.
+  std::optional<Forecast> forecast_here(const RunConfig& c) {
     if (c.tp > 1 || c.kv_offload || c.on_chip) return std::nullopt;
     PlanInput in = plan_input(c, choose_models(c, any_method(c.methods, &MethodSpec::has_drafter)),
                               session_->dtype, session_->backend.get());
-    if (gemm_gflops_ && prefills) {
+    if (gemm_gflops_) {
       const double operations = static_cast<double>(c.prompts) * plan_memory(in).prefill_operations;
-      prefill_ms_ += operations / *gemm_gflops_ / 1e6;
+      group_prefill_ms_ = std::max(group_prefill_ms_, operations / *gemm_gflops_ / 1e6);
     }
     in.backend = nullptr;
     in.run.homes = {};
@@ -97,8 +100,7 @@ class Estimate {
   }
 
   void add_case(const RunConfig& c, bool shares, std::set<std::string>& baselines) {
-    const std::optional<Forecast> f =
-        machine_ ? forecast_there(c) : forecast_here(c, baselines.empty());
+    const std::optional<Forecast> f = machine_ ? forecast_there(c) : forecast_here(c);
     ++(f ? counted_ : left_out_);
     if (!f) return;
     const std::int64_t later = std::min(kLaterWarmupTokens, c.gen_len) * (c.prompts - 1);
@@ -107,7 +109,7 @@ class Estimate {
         static_cast<double>(c.warmup) * static_cast<double>(c.gen_len + (shares ? later : 0));
     const SamplingParams& s = c.speculation.sampling;
     const std::string sampling =
-        fmt::format("{} {} {} {} {}", s.temperature, s.top_p, s.top_k,
+        fmt::format("{} {} {} {} {} {}", c.prefill, s.temperature, s.top_p, s.top_k,
                     static_cast<int>(c.speculation.acceptance), c.speculation.ignore_eos);
     const bool has_baseline = std::ranges::find(c.methods, kBaselineMethod) != c.methods.end();
     // Where cases sample alike their baseline is generated once.
@@ -119,7 +121,7 @@ class Estimate {
   std::optional<MachineSpec> machine_;
   std::optional<Session> session_;
   std::optional<double> read_gbs_, gemm_gflops_;
-  double prefill_ms_ = 0, decode_ms_ = 0;
+  double prefill_ms_ = 0, group_prefill_ms_ = 0, decode_ms_ = 0;
   std::int64_t counted_ = 0, left_out_ = 0;
 };
 

@@ -43,6 +43,9 @@ class ForwardingBackend : public Backend {
   std::size_t recorded_passes() const override { return to_.recorded_passes(); }
 
  protected:
+  // Says of itself what `traits` say.
+  ForwardingBackend(Backend& to, const Traits& traits) : Backend(traits), to_(to) {}
+
   std::int64_t do_matrix_bytes(std::int64_t rows, std::int64_t cols,
                                WeightFormat format) const override {
     return to_.matrix_bytes(rows, cols, format);

@@ -1,3 +1,4 @@
+// Tests: tests/data/datasets_test.cpp, tests/cli/data_test.py
 #include "data/datasets.h"
 
 #include <algorithm>
@@ -125,8 +126,39 @@ void check_utf8(std::string_view text, const std::string& where) {
   }
 }
 
-void read_jsonl(const std::filesystem::path& path, const std::string& text_field,
+// The texts of its first `turn` turns; nullopt: it has fewer.
+std::optional<std::string> conversation_of(const JsonValue& value, const DatasetRequest& request,
+                                           const Lines& lines) {
+  const bool is_named = request.text_field != DatasetRequest().text_field;
+  const JsonValue* turns = value.find(is_named ? request.text_field : "turns");
+  if (turns == nullptr && !is_named) turns = value.find("messages");
+  if (turns == nullptr || turns->kind() != JsonValue::Kind::kArray) {
+    const std::string name = is_named ? quote_text(request.text_field) : "turns or messages";
+    fail_line(lines, fmt::format("an object with a list as {} (--turn)", name),
+              turns == nullptr ? describe_keys(value) : describe(*turns));
+  }
+  if (std::ssize(turns->items()) < request.turn) return std::nullopt;
+  std::string text;
+  for (std::int64_t i = 0; i < request.turn; ++i) {
+    const JsonValue& turn = turns->items()[static_cast<std::size_t>(i)];
+    const bool is_object = turn.kind() == JsonValue::Kind::kObject;
+    const JsonValue* const content = is_object ? turn.find("content") : &turn;
+    const bool is_nothing =
+        is_object && content != nullptr && content->kind() == JsonValue::Kind::kNull;
+    if (!is_nothing && (content == nullptr || content->kind() != JsonValue::Kind::kString)) {
+      fail_line(lines,
+                fmt::format("a text, or an object with a text as content, as turn {}", i + 1),
+                content == nullptr ? describe_keys(turn) : describe(*content));
+    }
+    if (!is_nothing) text += content->as_string();
+    text += '\n';
+  }
+  return text;
+}
+
+void read_jsonl(const std::filesystem::path& path, const DatasetRequest& request,
                 PromptCollector& collect, DataInfo& info) {
+  const std::string& text_field = request.text_field;
   Lines lines(path);
   JsonLimits limits;
   limits.max_bytes = kMaxLineBytes;
@@ -147,6 +179,11 @@ void read_jsonl(const std::filesystem::path& path, const std::string& text_field
       }
       return found->as_string();
     };
+    if (request.turn > 0) {
+      const auto text = conversation_of(value, request, lines);
+      text ? collect.add_whole(*text, lines.where()) : collect.skip();
+      continue;
+    }
     if (value.find(text_field) == nullptr) {
       fail_line(lines,
                 fmt::format("an object with the field {} (--text-field)", quote_text(text_field)),
@@ -273,13 +310,24 @@ Dataset load_dataset(const DatasetRequest& request, const Encode& encode) {
       read_txt(path, collect, out.info);
       break;
     case DataKind::kLines:
-      read_jsonl(path, request.text_field, collect, out.info);
+      read_jsonl(path, request, collect, out.info);
       break;
     case DataKind::kIds:
       read_ids(path, request, collect, out.info);
       break;
   }
   out.info.n_prompts = static_cast<std::int64_t>(out.prompts.size());
+  if (request.turn > 0 && !out.prompts.empty()) {
+    double tokens = 0;
+    for (const Prompt& p : out.prompts) tokens += static_cast<double>(p.tokens.size());
+    out.info.mean_tokens = tokens / static_cast<double>(out.prompts.size());
+  }
+  if (out.prompts.empty() && request.turn > 0) {
+    throw_input("NoPrompts",
+                "--dataset {}: expected a conversation of at least {} turns (--turn) in at most {} "
+                "tokens (--prefill), found none; {} others were skipped",
+                request.name, request.turn, request.prefill, out.info.n_skipped);
+  }
   if (out.prompts.empty()) {
     throw_input(
         "NoPrompts",

@@ -14,7 +14,8 @@
 namespace triforce {
 
 struct Prompt {
-  std::vector<Token> tokens;  // BOS first if there is one, exactly as many as were asked for
+  // BOS first if there is one. Exactly as many as were asked for; of conversations at most.
+  std::vector<Token> tokens;
   std::string source;  // "synthetic #0", "book.txt", "books.jsonl:3", "book.txt, from token 512"
   std::vector<Token> answer = {};          // of needles, the pass key; else empty
   std::vector<std::string> expected = {};  // of RULER's tasks, what an answer holds; else empty
@@ -42,6 +43,7 @@ struct DatasetRequest {
   std::string text_field = "text";  // as RunConfig::text_field
   double needle_depth = 0.5;        // of a needle, in [0, 1]: 0 at the beginning of the prompt
   std::int64_t generated = 0;       // tokens that will be generated after each prompt
+  std::int64_t turn = 0;            // of conversations: after which prompts end; 0: no turns
   std::int64_t stride = 0;          // of a file: tokens from one prompt of a document to the next;
                                     // 0: one prompt of each
 };
@@ -57,8 +59,12 @@ using Encode = std::function<std::vector<Token>(std::string_view text)>;
 //           BOS + prefix + beginning of text + suffix, `prefill` tokens in all. Prefix and text are
 //           encoded as one string; the suffix as after a line end, without the space that
 //           SentencePiece puts before a text. Other fields are ignored.
+//           With a turn it is a conversation: the text field, else "turns" or "messages", is an
+//           array of texts, or of objects with a text or null as "content". The prompt is BOS and
+//           the texts up to that turn, each with a line end behind it.
 //   .ids    one document a line: decimal token ids with spaces or tabs between them, BOS or not.
-// A document that is too short is skipped and counted, as is an empty line.
+// A document that is too short is skipped and counted, as are an empty line and a conversation with
+// fewer turns or too many tokens.
 //
 // Throws Error(kBadInput): FileNotFound, NotRegularFile, UnknownDataset, InvalidDataset (naming
 // file and line; also for a prefix and suffix that leave no room for text), NoTokenizer, NoPrompts

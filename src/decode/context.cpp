@@ -34,19 +34,41 @@ Context::Context(Backend& backend, const ModelWeights& target, const Shape& shap
 
 Context::~Context() = default;
 
-bool Context::prefill(std::span<const PromptTokens> prompts, const PrefillProgress& progress,
-                      const StopRequested& stop) {
+void Context::set_room(const Shape& shape) {
+  TF_CHECK(shape.lanes == shape_.lanes && shape.exact_rows == shape_.exact_rows &&
+               shape.max_round == shape_.max_round,
+           "a context of {} lanes, rounds of {} and passes of {} for one of {}, {} and {}",
+           shape_.lanes, shape_.max_round, shape_.exact_rows, shape.lanes, shape.max_round,
+           shape.exact_rows);
+  if (shape.capacity == shape_.capacity) return;
+  for (Lane& lane : lanes_) lane.cache->set_capacity(shape.capacity);
+  shape_.max_prompt = shape.max_prompt;
+  shape_.capacity = shape.capacity;
+}
+
+std::int64_t Context::keep_beginning(Lane& lane, PromptTokens prompt) {
+  const PromptTokens held(lane.prompt);
+  const auto common = std::ranges::mismatch(held, prompt).in1 - held.begin();
+  // Its last token is decoding's.
+  const std::int64_t filled = std::min(std::ssize(held), std::ssize(prompt)) - 1;
+  const std::int64_t rows = model_.max_rows();
+  const std::int64_t kept = std::min<std::int64_t>(common, std::max<std::int64_t>(0, filled));
+  lane.prompt.clear();
+  lane.cache->forget_from(kept / rows * rows);
+  return lane.cache->length();
+}
+
+std::optional<std::int64_t> Context::prefill(std::span<const PromptTokens> prompts,
+                                             const PrefillProgress& progress,
+                                             const StopRequested& stop) {
   TF_CHECK(std::ssize(prompts) == lanes(), "{} prompts of {} lanes", prompts.size(), lanes());
-  std::int64_t total = 0, before = 0;
+  std::int64_t total = 0, before = 0, kept = 0;
   for (const PromptTokens p : prompts) {
     TF_CHECK(std::ssize(p) >= 2 && std::ssize(p) <= shape_.max_prompt,
              "prompt of {} tokens, at most {}", p.size(), shape_.max_prompt);
     total += std::ssize(p);
   }
-  for (Lane& lane : lanes_) {
-    lane.prompt.clear();
-    lane.cache->reset();
-  }
+  for (std::size_t l = 0; l < prompts.size(); ++l) kept += keep_beginning(lanes_[l], prompts[l]);
   for (std::size_t l = 0; l < prompts.size(); ++l) {
     Lane& lane = lanes_[l];
     const auto same = std::ranges::find_if(
@@ -57,13 +79,13 @@ bool Context::prefill(std::span<const PromptTokens> prompts, const PrefillProgre
     } else if (!fill_cache(model_, *lane.cache, prompts[l], kFullPass, lane.queries.get(),
                            progress_of_lane(progress, before, total), stop)) {
       for (Lane& other : lanes_) other.prompt.clear();
-      return false;
+      return std::nullopt;
     }
     lane.prompt.assign(prompts[l].begin(), prompts[l].end());
     before += std::ssize(prompts[l]);
   }
   backend_.synchronize();
-  return true;
+  return kept;
 }
 
 void Context::lend(TensorView memory) {

@@ -441,7 +441,7 @@ Context::Shape context_shape(const Backend& backend, const ModelWeights& target,
                              const SpeculationOptions& options, const RunShape& run) {
   check_options(options, run.methods);
   return Context::shape_of(
-      run, options,
+      run.longest(), options,
       lent_bytes(target.config, target.shape(), target.dtype, options, run, backend.kv_granule()));
 }
 

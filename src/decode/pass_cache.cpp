@@ -38,7 +38,7 @@ bool fill_cache(LlamaModel& model, KvCache& cache, std::span<const Token> prompt
   const auto n = static_cast<std::int64_t>(prompt.size());
   const std::int64_t max_rows = std::min(cache.max_append(), model.max_block());
   if (stop && stop()) return false;
-  for (std::int64_t begin = 0; begin < n;) {
+  for (std::int64_t begin = cache.length(); begin < n;) {
     const std::int64_t rows = std::min(max_rows, n - begin);
     const bool last = begin + rows == n;
     const auto on_tile = [&](std::int64_t done, std::int64_t /*total*/) {

@@ -28,9 +28,9 @@ struct PassSetup {
   PhaseTimer& timer;
 };
 
-// Feeds the prompt in appends of the cache's size, drops its last token again, which decoding feeds
-// first on the batch-invariant path, and marks that state. The observer, if any, sees the last
-// pass. False: a stop was requested. Throws as LlamaModel::prefill().
+// Feeds what the cache lacks of the prompt in appends of its size, drops the last token again,
+// which decoding feeds first on the batch-invariant path, and marks that state. The observer, if
+// any, sees the last pass. False: a stop was requested. Throws as LlamaModel::prefill().
 bool fill_cache(LlamaModel& model, KvCache& cache, std::span<const Token> prompt, Pass pass,
                 LayerObserver* last_pass_observer, const PrefillProgress& progress,
                 const StopRequested& stop);

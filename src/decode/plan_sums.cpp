@@ -86,7 +86,7 @@ int granule_of(const PlanInput& in) {
 
 PlanSums::PlanSums(const PlanInput& in)
     : in_(in),
-      shape_(Context::shape_of(in.run, in.options,
+      shape_(Context::shape_of(in.run.longest(), in.options,
                                lent_bytes(in.target, local_shape(in.target, in.shard), in.dtype,
                                           in.options, in.run, granule_of(in)))),
       context_(context_sizes(
@@ -94,7 +94,7 @@ PlanSums::PlanSums(const PlanInput& in)
       methods_(method_sizes(in.options, in.run.methods, in.run.lanes)),
       target_(local_shape(in.target, in.shard)),
       activation_(in.backend == nullptr ? in.dtype : in.backend->activation_dtype()),
-      held_(round_up(context_.capacity, granule_of(in))) {}
+      held_(round_up(Context::shape_of(in.run, in.options).capacity, granule_of(in))) {}
 
 int PlanSums::granule() const { return granule_of(in_); }
 

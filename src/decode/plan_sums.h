@@ -22,7 +22,7 @@ class PlanSums {
   DType activation_dtype() const { return activation_; }
   int granule() const;
   std::int64_t whole_granules(std::int64_t tokens) const;
-  std::int64_t held_tokens() const { return held_; }  // room of the full cache, whole granules
+  std::int64_t held_tokens() const { return held_; }  // room of the run's full cache, granules
   // Of a small cache of the pass.
   std::int64_t kv_bytes(Pass pass, std::int64_t tokens) const;
   // Of one token in one layer.

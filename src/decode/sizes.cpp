@@ -219,7 +219,8 @@ std::int64_t lent_bytes(const ModelConfig& target, const LocalShape& local, DTyp
   }
   if (runs(run.methods, Pass::kQuantised)) {
     const KvGroupShape groups =
-        QuantisedCache::groups(run.max_prompt, quantisation_of(options.draft_kv));
+        QuantisedCache::groups(run.shortest_prompt > 0 ? run.shortest_prompt : run.max_prompt,
+                               quantisation_of(options.draft_kv));
     most = std::max(most, bytes(QuantisedCache::max_rows(pending), groups));
   }
   return most;

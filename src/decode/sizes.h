@@ -19,7 +19,8 @@ ContextSizes context_sizes(const Context::Shape& shape, std::int64_t prefill_row
 // The residual stream of prompts in one pass.
 PromptBlock block_of(const Context::Shape& shape, const ContextSizes& sizes, std::int64_t hidden);
 // Of memory that methods use between prompts alone: a lane's retrieval cache of the least budget
-// that it may have, or its quantised cache of a prompt, whichever is larger.
+// that it may have, or its quantised cache of a prompt, whichever is larger. Of runs that share a
+// context it is what each of them has.
 std::int64_t lent_bytes(const ModelConfig& target, const LocalShape& local, DType dtype,
                         const SpeculationOptions& options, const RunShape& run, int kv_granule);
 

@@ -53,6 +53,27 @@ bool Measurement::stopped() {
   return state_.stopped || state_.timed_out;
 }
 
+// What a prefill keeps of the prompts before it is charged by its share of their tokens.
+bool Measurement::prefill_target(std::span<const PromptTokens> prompts,
+                                 const PrefillProgress& progress, SharedPrefill& target) {
+  if (target.done) return true;
+  const auto begin = Clock::now();
+  const std::optional<std::int64_t> kept =
+      engine_->prefill_context(prompts, progress, [this] { return stopped(); });
+  if (!kept) return false;
+  const double taken = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+  ContextFill now;
+  for (const PromptTokens p : prompts) now.tokens += std::ssize(p);
+  now.ms = taken;
+  if (*kept > 0) {
+    now.ms += target.fill.ms * static_cast<double>(*kept) / static_cast<double>(target.fill.tokens);
+  }
+  target.fill = now;
+  target.done = true;
+  if (!target.ms) target.ms = now.ms;
+  return true;
+}
+
 bool Measurement::prefill(int first, SharedPrefill& target) {
   std::vector<PromptTokens> prompts;
   for_each_lane(first, [&](int /*lane*/, int prompt) {
@@ -64,13 +85,9 @@ bool Measurement::prefill(int first, SharedPrefill& target) {
   const StopRequested stop = [this] { return stopped(); };
   PrefillMetrics metrics;
   const bool done = guarded(nullptr, [&] {
-    if (!target.done) {
-      const auto begin = Clock::now();
-      target.done = engine_->prefill_context(prompts, progress, stop);
-      const std::chrono::duration<double, std::milli> taken = Clock::now() - begin;
-      if (target.done && !target.ms) target.ms = taken.count();
+    if (prefill_target(prompts, progress, target)) {
+      metrics = engine_->prefill_methods(progress, stop);
     }
-    if (target.done) metrics = engine_->prefill_methods(progress, stop);
     metrics.interrupted = metrics.interrupted || !target.done;
     metrics.fill_ms[kFullPass] = target.ms.value_or(0);
   });
@@ -402,38 +419,84 @@ std::optional<double> gemm_gflops_now(Backend& backend, DType dtype) {
   return unless_memory_lacks([&] { return backend.measure_gemm_gflops(dtype); });
 }
 
+namespace {
+
+// Measurements of the same prompts, and of the same tuning prompts.
+struct OfSamePrompts {
+  explicit OfSamePrompts(const Workload& w)
+      : prompts(w.prompts),
+        tuning_prompts(w.tuning_prompts.empty() ? w.prompts.first(1) : w.tuning_prompts) {}
+  bool has(const Workload& w) const { return std::ranges::equal(w.prompts, prompts); }
+
+  std::span<const std::vector<Token>> prompts, tuning_prompts;
+  std::vector<Measurement*> measurements;
+  SharedBaselines baselines;
+};
+
+// The shorter ones first: the longer ones may go on from them.
+std::deque<OfSamePrompts> by_prompts(std::span<const MeasureInput> inputs) {
+  std::deque<OfSamePrompts> groups;
+  for (const MeasureInput& input : inputs) {
+    const Workload& w = input.workload;
+    TF_CHECK(!w.prompts.empty());
+    if (std::ranges::none_of(groups, [&](const OfSamePrompts& g) { return g.has(w); })) {
+      groups.emplace_back(w);
+    }
+  }
+  std::ranges::stable_sort(groups, {},
+                           [](const OfSamePrompts& g) { return g.prompts.front().size(); });
+  return groups;
+}
+
+}  // namespace
+
 std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {
   TF_CHECK(!inputs.empty());
-  SharedBaselines shared;
+  std::deque<OfSamePrompts> groups = by_prompts(inputs);
   std::deque<Measurement> measurements;
   for (const MeasureInput& input : inputs) {
-    TF_CHECK(input.workload.prompts.size() == inputs.front().workload.prompts.size());
     TF_CHECK(inputs.size() == 1 || input.hooks.shares_context);
     TF_CHECK(input.facts.config->batch == inputs.front().facts.config->batch);
-    measurements.emplace_back(input, input.hooks.shares_context ? &shared : nullptr);
+    OfSamePrompts& group = *std::ranges::find_if(
+        groups, [&](const OfSamePrompts& g) { return g.has(input.workload); });
+    group.measurements.push_back(
+        &measurements.emplace_back(input, input.hooks.shares_context ? &group.baselines : nullptr));
   }
   const auto device_failed = [&] {
     return std::ranges::any_of(measurements,
                                [](const Measurement& m) { return m.device_failed(); });
   };
-  const auto own = inputs.front().workload.tuning_prompts;
-  const auto tuning = own.empty() ? inputs.front().workload.prompts.first(1) : own;
-  for (std::size_t p = 0; p < tuning.size(); ++p) {
-    SharedPrefill target;
-    for (Measurement& m : measurements) {
-      if (!device_failed()) m.tune(tuning[p], p + 1 == tuning.size(), target);
+  // visit(group, i) for the i-th prompts of all groups, and so on: those that go on from each other
+  // follow each other.
+  const auto for_each_prompt = [&](auto prompts_of, int step, const auto& visit) {
+    int most = 0;
+    for (const OfSamePrompts& g : groups) {
+      most = std::max(most, static_cast<int>(std::ssize(g.*prompts_of)));
     }
-  }
-  const auto prompts = static_cast<int>(inputs.front().workload.prompts.size());
-  for (int p = 0; p < prompts && !device_failed(); p += inputs.front().facts.config->batch) {
-    SharedPrefill target;
-    for (const Measurement& m : measurements) {
-      if (!target.ms) target.ms = m.recorded_prefill_ms(p);
+    for (int p = 0; p < most; p += step) {
+      for (OfSamePrompts& g : groups) {
+        if (p < std::ssize(g.*prompts_of) && !device_failed()) visit(g, p);
+      }
     }
-    for (Measurement& m : measurements) {
-      if (!device_failed()) m.measure_batch(p, target);
+  };
+  ContextFill fill;
+  for_each_prompt(&OfSamePrompts::tuning_prompts, 1, [&](OfSamePrompts& g, int p) {
+    SharedPrefill target{fill, false, {}};
+    const std::vector<Token>& tokens = g.tuning_prompts[static_cast<std::size_t>(p)];
+    for (Measurement* m : g.measurements) {
+      if (!device_failed()) m->tune(tokens, p + 1 == std::ssize(g.tuning_prompts), target);
     }
-  }
+  });
+  const int batch = inputs.front().facts.config->batch;
+  for_each_prompt(&OfSamePrompts::prompts, batch, [&](OfSamePrompts& g, int p) {
+    SharedPrefill target{fill, false, {}};
+    for (const Measurement* m : g.measurements) {
+      if (!target.ms) target.ms = m->recorded_prefill_ms(p);
+    }
+    for (Measurement* m : g.measurements) {
+      if (!device_failed()) m->measure_batch(p, target);
+    }
+  });
   for (Measurement& m : measurements) m.close();
   const bool complete =
       std::ranges::all_of(measurements, [](const Measurement& m) { return m.complete(); });

@@ -125,19 +125,21 @@ struct MeasureInput {
   Hooks hooks = {};
 };
 
-// Runs every method of several configurations with the same prompts, tuning prompts, models and
-// gen_len; all of them share the context, or there is only one. A method is one case. Errors of a
-// method become the status of its case; result.exit_code says what the process should exit with:
+// Runs every method of several configurations with the same models, batch and gen_len; all of them
+// share the context, or there is only one. A method is one case. Errors of a method become the
+// status of its case; result.exit_code says what the process should exit with:
 // kOk, kNumeric (losslessness broken, non-finite logits), kResources (all cases skipped or out of
 // memory), kInconclusive (timeout, noise over --max-noise), kInterrupted, or the code of the first
 // error. Throws only for broken contracts. The peaks reported are those since the measurement
 // before, what was loaded meanwhile included.
 //
 // Each make_engine of several gives methods over one context that all share: the target processes a
-// prompt once, for the first of them, and every configuration in turn decodes from it, after a
-// warm-up on each prompt, as its methods are built anew. Baselines that sample alike are generated
-// once, for the first that asks, too. Tokens and counters are those of each alone; peaks of memory
-// are null. A configuration's time limit counts its own time. Ends early, with the others' results
+// prompt once, for the first of those that have it, and each of them in turn decodes from it, after
+// a warm-up on each prompt, as its methods are built anew. A prompt that begins with another
+// configuration's goes on from there (Context::prefill()), and the time of its prefill counts what
+// came before. Baselines that sample alike are generated once, for the first that asks, too. Tokens
+// and counters are those of each alone; peaks of memory are null. A configuration's time limit
+// counts its own time. Ends early, with the others' results
 // as they are then, if the device of one fails (ExitCode::kDevice). Where records stand for the
 // first prompts the result is that of a measurement that was not interrupted; a prompt is warmed up
 // once more before the first one that is measured, and no sample tells of that.

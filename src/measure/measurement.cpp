@@ -7,16 +7,11 @@
 namespace triforce {
 
 void Measurement::tune_open(const std::vector<Token>& tokens, bool last, SharedPrefill& target) {
-  const auto begin = Clock::now();
-  if (!target.done) {
-    const auto progress = [&](Pass pass, std::int64_t done, std::int64_t total) {
-      observer_.on_prefill(tuned_, kTuningPrompts, pass, done, total);
-    };
-    const std::vector<PromptTokens> lanes(static_cast<std::size_t>(c_.batch), tokens);
-    if (!engine_->prefill_context(lanes, progress, [this] { return stopped(); })) return;
-    target.done = true;
-    target.ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-  }
+  const auto progress = [&](Pass pass, std::int64_t done, std::int64_t total) {
+    observer_.on_prefill(tuned_, kTuningPrompts, pass, done, total);
+  };
+  const std::vector<PromptTokens> lanes(static_cast<std::size_t>(c_.batch), tokens);
+  if (!prefill_target(lanes, progress, target)) return;
   tuner_->use_prompt(*engine_, *target.ms * 1e-3, last);
   ++tuned_;
   if (!tuner_->chosen()) return;

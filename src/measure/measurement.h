@@ -14,8 +14,15 @@
 
 namespace triforce {
 
-// The target's prefill of a batch, which the cases that share a context have in common.
+// What the target's full cache holds: cases over one context have it in common.
+struct ContextFill {
+  std::int64_t tokens = 0;  // of the prompts of all lanes
+  double ms = 0;            // that a prefill of them takes that begins with none
+};
+
+// The target's prefill of a batch, which the cases of the same prompts have in common.
 struct SharedPrefill {
+  ContextFill& fill;  // of the prompts before, and then of these
   bool done = false;
   std::optional<double> ms;  // that it took, now or where a record says so
 };
@@ -80,6 +87,9 @@ class Measurement {
   void for_each_lane(int first, const Visit& visit) const {
     for (int l = 0; l < c_.batch; ++l) visit(l, first + l);
   }
+  // Processes the prompts unless that is done; returns whether it is.
+  bool prefill_target(std::span<const PromptTokens> prompts, const PrefillProgress& progress,
+                      SharedPrefill& target);
   // Sets how many there will be.
   void count_generations();
   void restore();

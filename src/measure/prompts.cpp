@@ -10,10 +10,19 @@ namespace {
 // `prompts` of them, with another seed if need be.
 Dataset load(const PromptSource& s, std::int64_t prompts, std::uint64_t seed) {
   const RunConfig& c = s.config;
-  DatasetRequest request{c.dataset,    c.prefill,           prompts,
-                         seed,         s.target.config.bos, s.target.config.vocab,
-                         {},           s.max_bytes,         s.check_stop,
-                         c.text_field, c.needle_depth,      c.gen_len,
+  DatasetRequest request{c.dataset,
+                         c.prefill,
+                         prompts,
+                         seed,
+                         s.target.config.bos,
+                         s.target.config.vocab,
+                         {},
+                         s.max_bytes,
+                         s.check_stop,
+                         c.text_field,
+                         c.needle_depth,
+                         c.gen_len,
+                         c.turn,
                          c.stride};
   if (is_published_dataset(c.dataset)) request.downloads = find_data_folder().downloads();
   Encode encode;

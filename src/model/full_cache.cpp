@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/rounding.h"
+
 namespace triforce {
 namespace {
 
@@ -45,7 +47,9 @@ FullCache::FullCache(Backend& backend, int layers, int kv_heads, int head_dim,
       host_(backend, ranges_of(homes, layers, kv_heads).host, kv_heads, head_dim, capacity, format,
             Place::kPinned, MemTag::kKvFar, memory, true),
       far_(backend, ranges_of(homes, layers, kv_heads).far, kv_heads, head_dim, capacity, format,
-           Place::kPinned, MemTag::kKvFar, memory) {
+           Place::kPinned, MemTag::kKvFar, memory),
+      kv_heads_(kv_heads),
+      capacity_(storage_.capacity()) {
   add_home(host_);
   add_home(far_);
   if (homes.slots > 0) make_rings(homes.slots, memory);
@@ -54,9 +58,27 @@ FullCache::FullCache(Backend& backend, int layers, int kv_heads, int head_dim,
   for (const std::vector<PassRange>& ranges : short_ranges_) {
     for (const PassRange& r : ranges) recordable_ = recordable_ && !r.ring_head && !r.home.on_host;
   }
-  // Longer passes are those of a model, which has scratch for its own.
-  lease(std::min<std::int64_t>(max_append, kMaxBatchInvariantRows), storage_.capacity(), kv_heads,
-        0);
+  take_lease();
+}
+
+// Longer passes are those of a model, which has scratch for its own.
+void FullCache::take_lease() {
+  lease(std::min<std::int64_t>(max_append(), kMaxBatchInvariantRows), capacity_, kv_heads_, 0);
+}
+
+void FullCache::set_capacity(std::int64_t capacity) {
+  capacity_ = round_up(capacity, b_.kv_granule());
+  TF_CHECK(capacity_ <= storage_.capacity(), "{} tokens in a full cache of {}", capacity,
+           storage_.capacity());
+  set_capacity_of_homes(capacity_);
+  for (PassRanges* const ranges : {&short_ranges_, &long_ranges_}) {
+    for (std::vector<PassRange>& of_layer : *ranges) {
+      for (PassRange& r : of_layer) r.home.capacity = capacity_;
+    }
+  }
+  if (ring_) ring_->set_capacity(capacity_);
+  if (long_ring_) long_ring_->set_capacity(capacity_);
+  take_lease();  // passes that were recorded are of another capacity
 }
 
 void FullCache::make_rings(int slots, LaneMemory* memory) {
@@ -169,6 +191,11 @@ void FullCache::rewind() {
 }
 
 void FullCache::reset() { start_from(0); }
+
+void FullCache::forget_from(std::int64_t length) {
+  TF_CHECK(length >= 0 && length <= length_, "tokens from {} of {}", length, length_);
+  start_from(length);
+}
 
 void FullCache::copy_prompt(const FullCache& from) {
   const auto copy = [&](const KvStorage& to, const KvStorage& other) {

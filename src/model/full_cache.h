@@ -19,7 +19,7 @@ class FullCache final : public StoredCache {
             std::int64_t max_append, KvFormat format, const KvHomes& homes = {},
             LaneMemory* memory = nullptr);
   std::int64_t committed() const override { return committed_; }
-  std::int64_t capacity() const override { return storage_.capacity(); }
+  std::int64_t capacity() const override { return capacity_; }
   bool recordable() const override { return recordable_; }
   std::span<const Placement> begin(std::int64_t n, std::int64_t tile_rows, RowPath path) override;
   // The homes of all heads in a short pass, also of those that are brought: one kernel appends
@@ -40,6 +40,13 @@ class FullCache final : public StoredCache {
   void mark() override { committed_ = marked_ = length_; }
   void rewind() override;
   void reset() override;
+
+  // From here on it is as one of that capacity in tokens, at most that of its construction; what it
+  // holds stays. Observers and caches over it are made after that.
+  void set_capacity(std::int64_t capacity);
+  // Drops the tokens from `length` on, also those that are final: its state is then that of a
+  // prompt of `length` tokens before mark().
+  void forget_from(std::int64_t length);
 
   // Becomes what another lane's cache of the same shape is after its prompt's mark().
   void copy_prompt(const FullCache& from);
@@ -64,6 +71,7 @@ class FullCache final : public StoredCache {
   // Each layer has its ranges. Passes whose attention the host does not compute may have others.
   using PassRanges = std::vector<std::vector<PassRange>>;
   PassRanges make_ranges(bool host_computes) const;
+  void take_lease();
   const PassRange& range_of(int l, int i) const {
     return (*ranges_)[static_cast<std::size_t>(l)][static_cast<std::size_t>(i)];
   }
@@ -87,6 +95,8 @@ class FullCache final : public StoredCache {
   const PassRanges* ranges_ = &short_ranges_;
   KvRing* in_use_ = nullptr;
   KvRing* last_ = nullptr;
+  int kv_heads_;
+  std::int64_t capacity_;
   std::int64_t committed_ = 0, marked_ = 0;
   std::uint64_t tail_ = 0;
 };

@@ -42,6 +42,10 @@ class KvRing {
   // Rows from `rows` on may change, also while they are being fetched: a pass appends at home
   // before it waits for its heads. Those fetched are no longer used.
   void truncate(std::int64_t rows);
+  // From here on its heads have room for so many rows, as their homes do.
+  void set_capacity(std::int64_t rows) {
+    for (KvView& kv : heads_) kv.capacity = rows;
+  }
 
  private:
   struct Slot {

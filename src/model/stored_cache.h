@@ -49,6 +49,13 @@ class StoredCache : public KvCache {
   // The rows that `storage` holds are in no home so far; it outlives this cache or is a part of it.
   void add_home(const KvStorage& storage);
 
+  // Of the views that homes() returns, at most that of their storage.
+  void set_capacity_of_homes(std::int64_t capacity) {
+    for (std::vector<KvView>& of_layer : homes_) {
+      for (KvView& kv : of_layer) kv.capacity = capacity;
+    }
+  }
+
   // Rows in use, those of tokens not committed yet included.
   virtual std::int64_t rows() const = 0;
   // Throws kInternal if there is no room for n more tokens.

@@ -101,6 +101,7 @@ struct RunConfig {
   std::string text_field = "text";  // of a .jsonl data set: the member that holds the text
   double needle_depth = 0.5;  // where in a needle's prompt the key stands: 0 begins it, 1 ends it
   std::int64_t prompts = 1;
+  std::int64_t turn = 0;  // of a conversation, after which the prompt ends; 0: it is cut by length
   std::int64_t stride = 0;  // tokens from one prompt of a document to the next; 0: one of each
 
   int repetitions = 5, warmup = 1;

@@ -131,8 +131,9 @@ std::string case_key_of(const CaseResult& c, const ResultContext& context,
   for (const auto& [name, value] : c.params) {
     if (!decides_tokens(name, c) || left_out.contains(name)) continue;
     // Cases that are older than these options are as those that leave them out.
-    constexpr std::array<std::string_view, 6> kNewer = {
-        "tree", "inner_tree", "rope_scaling", "draft_weights", "key_rank", "outlier_chunks"};
+    constexpr std::array<std::string_view, 7> kNewer = {
+        "tree",     "inner_tree",     "rope_scaling", "draft_weights",
+        "key_rank", "outlier_chunks", "turn"};
     if (std::ranges::find(kNewer, name) != kNewer.end() && is_default({name, value}, c)) continue;
     if (name == "tree" && c.tuning) {  // of auto the tree that was chosen; a chain is its gamma
       const auto& tree = c.tuning->chosen.tree;

@@ -150,10 +150,12 @@ std::vector<Option> method_and_shape() {
         flag(at(&C::baseline_only))),
       o("no-baseline", {}, "", "", "do not add ar to --method; no speedup is reported", kShaped,
         Role::kMeasures, flag(at(&C::no_baseline))),
-      o("prefill", {"p"}, "N", "tokens",
-        fmt::format("length of every prompt, cut exactly, BOS included. Beyond the built-in pair's "
-                    "positions --target defaults to {}, and all sizes to those of the paper",
-                    kPaperTarget),
+      o("prefill", {"p", "ladder"}, "N", "tokens",
+        fmt::format(
+            "length of every prompt, cut exactly, BOS included. Of several lengths (a ladder) "
+            "the longer ones go on from where the shorter ones end. Beyond the built-in pair's "
+            "positions --target defaults to {}, and all sizes to those of the paper",
+            kPaperTarget),
         kWithModel, Role::kDecides, integer(2, kMaxTokens, at(&C::prefill))),
       o("gen-len", {"n", "gen-length"}, "N", "tokens", "tokens to generate per repetition", kShaped,
         Role::kDecides, integer(1, kMaxTokens, at(&C::gen_len))),
@@ -328,6 +330,14 @@ std::vector<Option> data() {
         kWithModel, Role::kNames, real({.high = 1}, at(&C::needle_depth))),
       o("prompts", {}, "N", "", "prompts to measure, at most what the data set has", kShaped,
         Role::kNames, integer(1, kManyTimes, at(&C::prompts))),
+      o("turn", {}, "N", "",
+        "of a .jsonl data set of conversations: end each prompt with its N-th turn, and do not cut "
+        "it. A list or range measures after each of these turns, from where the one before ended. "
+        "The field turns or messages (or --text-field) is a list of texts. Or it has objects with "
+        "a "
+        "text as content. A line end follows each. Conversations with fewer turns, or more "
+        "than --prefill tokens, are skipped; 0: prompts are cut by length",
+        kShaped, Role::kDecides, integer(0, kMaxTokens, at(&C::turn))),
       o("stride", {}, "N", "tokens",
         "take further prompts of a document, each N tokens later, while it lasts: several of one "
         ".txt file. Below --prefill they overlap; 0: one prompt of each document",

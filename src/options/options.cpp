@@ -224,6 +224,12 @@ void check_offload(const RunConfig& c) {
 }
 
 void check_data(const RunConfig& c) {
+  if (c.turn > 0 && (is_published_dataset(c.dataset) || !c.dataset.ends_with(".jsonl"))) {
+    throw_usage("--turn: expected a .jsonl --dataset beside it, found {}", quote_text(c.dataset));
+  }
+  if (c.turn > 0 && c.stride > 0) {
+    throw_usage("--turn and --stride: expected one of them, found both");
+  }
   if (c.stride > 0 && is_generated_dataset(c.dataset)) {
     throw_usage("--stride: expected documents as --dataset beside it, found {}",
                 quote_text(c.dataset));

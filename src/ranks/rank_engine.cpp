@@ -59,7 +59,7 @@ struct OnRank {
 struct PrefillContext {
   int lanes;
   std::array<std::int64_t, kMaxSequences> lengths;  // of their prompts, which follow each other
-  bool operator()(const OnRank& r) const {
+  std::optional<std::int64_t> operator()(const OnRank& r) const {
     std::vector<PromptTokens> prompts;
     std::span<const Token> rest = r.tokens;
     for (int l = 0; l < lanes; ++l) {
@@ -133,6 +133,7 @@ struct SelectedChunks {
 };
 // These are of no engine.
 struct Build {
+  int run;
   std::int64_t max_prompt, max_generated;
 };
 struct Drop {};
@@ -195,11 +196,9 @@ class LeadingEngine final : public Engine {
   }
 
  public:
-  LeadingEngine(RankLinks& links, const BuildEngine& build, std::int64_t max_prompt,
-                std::int64_t max_generated)
-      : links_(links) {
-    announce(links_, Build{max_prompt, max_generated});
-    local_ = guarded(links_, [&] { return build(max_prompt, max_generated); });
+  LeadingEngine(RankLinks& links, const BuildEngine& build, const Build& of) : links_(links) {
+    announce(links_, of);
+    local_ = guarded(links_, [&] { return build(of.run, of.max_prompt, of.max_generated); });
   }
   ~LeadingEngine() override {
     try {
@@ -212,8 +211,9 @@ class LeadingEngine final : public Engine {
     }
   }
 
-  bool prefill_context(std::span<const PromptTokens> prompts, const PrefillProgress& progress,
-                       const StopRequested& stop) override {
+  std::optional<std::int64_t> prefill_context(std::span<const PromptTokens> prompts,
+                                              const PrefillProgress& progress,
+                                              const StopRequested& stop) override {
     PrefillContext of{static_cast<int>(prompts.size()), {}};
     std::vector<Token> tokens;
     for (std::size_t l = 0; l < prompts.size(); ++l) {
@@ -280,9 +280,9 @@ void RankBackend::do_verify(std::span<const VerifyRequest> requests, const Verif
   links_.broadcast(std::as_writable_bytes(out));
 }
 
-std::unique_ptr<Engine> lead(RankLinks& links, const BuildEngine& build, std::int64_t max_prompt,
-                             std::int64_t max_generated) {
-  return std::make_unique<LeadingEngine>(links, build, max_prompt, max_generated);
+std::unique_ptr<Engine> lead(RankLinks& links, const BuildEngine& build, int run,
+                             std::int64_t max_prompt, std::int64_t max_generated) {
+  return std::make_unique<LeadingEngine>(links, build, Build{run, max_prompt, max_generated});
 }
 
 void follow(RankLinks& links, const BuildEngine& build, const std::function<LoadTimes()>& load) {
@@ -303,8 +303,8 @@ void follow(RankLinks& links, const BuildEngine& build, const std::function<Load
     }
     try {
       guarded(links, [&] {
-        if (const Build* const lengths = std::get_if<Build>(&call.of)) {
-          engine = build(lengths->max_prompt, lengths->max_generated);
+        if (const Build* const of = std::get_if<Build>(&call.of)) {
+          engine = build(of->run, of->max_prompt, of->max_generated);
           return;
         }
         std::visit(

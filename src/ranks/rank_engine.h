@@ -30,14 +30,15 @@ class RankBackend final : public ForwardingBackend {
   RankLinks& links_;
 };
 
-// Builds a rank's engine, over a RankBackend, for prompts and generations of these lengths.
-using BuildEngine =
-    std::function<std::unique_ptr<Engine>(std::int64_t max_prompt, std::int64_t max_generated)>;
+// Builds a rank's engine, over a RankBackend: of the session's run with that number, from 0, for
+// prompts and generations of these lengths.
+using BuildEngine = std::function<std::unique_ptr<Engine>(int run, std::int64_t max_prompt,
+                                                          std::int64_t max_generated)>;
 
 // Rank 0: an engine over its own one of `build` and those of the ranks that follow(). An error that
 // not every rank has by itself ends the links. Throws as `build`.
-std::unique_ptr<Engine> lead(RankLinks& links, const BuildEngine& build, std::int64_t max_prompt,
-                             std::int64_t max_generated);
+std::unique_ptr<Engine> lead(RankLinks& links, const BuildEngine& build, int run,
+                             std::int64_t max_prompt, std::int64_t max_generated);
 // Another rank: makes the calls that rank 0 announces, until it says that there are no more; `load`
 // answers gather_load() (empty: not known). Throws the error that ended the links.
 void follow(RankLinks& links, const BuildEngine& build,

@@ -55,6 +55,12 @@ void RankedStart::open(Session session, ModelPair models) {
   }
 }
 
+bool RankedStart::agree(bool of_rank_0) {
+  auto agreed = static_cast<std::uint8_t>(of_rank_0 ? 1 : 0);
+  links_.broadcast_value(agreed);
+  return agreed != 0;
+}
+
 namespace {
 
 // On this rank.
@@ -118,6 +124,49 @@ PlanInput RankedStart::agree_on_plan(const RunConfig& given) {
 
 namespace {
 
+// The longest and the shortest prompt of the runs over the context of `of`.
+void set_prompts_of_context(std::span<PlannedRun* const> runs, PlannedRun& of) {
+  RunShape& shape = of.plan.run;
+  shape.longest_prompt = shape.shortest_prompt = shape.max_prompt;
+  if (of.config->turn > 0) shape.shortest_prompt = 2;  // not known yet
+  for (const PlannedRun* run : runs) {
+    if (!run->is_left || run->context_of != of.context_of) continue;
+    shape.longest_prompt = std::max(shape.longest_prompt, run->plan.run.max_prompt);
+    shape.shortest_prompt = std::min(shape.shortest_prompt, run->plan.run.max_prompt);
+  }
+}
+
+}  // namespace
+
+void RankedStart::choose_contexts(std::span<PlannedRun* const> runs, const Backend* backend) {
+  const auto n = static_cast<int>(runs.size());
+  const auto at = [&](int i) -> PlannedRun& { return *runs[static_cast<std::size_t>(i)]; };
+  for (int i = 0; i < n; ++i) {
+    int longest = i;
+    for (int k = n - 1; k >= 0; --k) {
+      if (!at(k).is_left || at(k).plan.run.homes != at(i).plan.run.homes) continue;
+      if (at(k).plan.run.max_prompt >= at(longest).plan.run.max_prompt) longest = k;
+    }
+    at(i).context_of = longest;
+  }
+  const auto has_room = [&](int context) {
+    return std::ranges::all_of(runs, [&](const PlannedRun* run) {
+      if (!run->is_left || run->context_of != context) return true;
+      PlannedRun shared = *run;
+      set_prompts_of_context(runs, shared);
+      return fits_here(*shared.config, plan_memory(shared.plan), backend);
+    });
+  };
+  for (int context = 0; context < n; ++context) {
+    if (has_room(context)) continue;
+    for (int i = 0; i < n; ++i) {
+      if (at(i).context_of == context) at(i).context_of = i;
+    }
+  }
+}
+
+namespace {
+
 // Returns what a verification of `plan`, on its rank, reads of far KV heads.
 Backend::FarShape far_shape(const Backend& backend, const PlanInput& plan) {
   // Longer rows change no rate, but the time it takes to measure one.
@@ -137,6 +186,25 @@ Backend::FarShape far_shape(const Backend& backend, const PlanInput& plan) {
 }
 
 }  // namespace
+
+void RankedStart::agree_on_contexts(std::span<PlannedRun* const> runs) {
+  for (PlannedRun* const run : runs) {
+    run->is_left = agree(run->is_left);
+    links_.broadcast_value(run->context_of);
+  }
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    PlannedRun& run = *runs[i];
+    if (!run.is_left || run.context_of != static_cast<int>(i)) continue;
+    run.split = agree_on_split(*run.config, run.plan);
+  }
+  for (PlannedRun* const run : runs) {
+    if (!run->is_left) continue;
+    const PlannedRun& longest = *runs[static_cast<std::size_t>(run->context_of)];
+    run->split = longest.split;
+    run->plan.run.homes = longest.plan.run.homes;
+    if (runs.size() > 1) set_prompts_of_context(runs, *run);
+  }
+}
 
 std::optional<HybridSplit> RankedStart::agree_on_split(const RunConfig& config, PlanInput& plan) {
   Backend& backend = *session_.backend;
@@ -176,25 +244,56 @@ void RankedStart::load(const RunConfig& config, std::int64_t bytes,
   links_.meet();  // all have loaded
 }
 
-BuildEngine RankedStart::engine(const PlanInput& plan) {
-  return [this, &plan](std::int64_t max_prompt, std::int64_t max_generated) {
-    return make_engine(
-        *backend_, target_, draft(), plan.options,
-        {max_prompt, max_generated, plan.run.methods, plan.run.homes, plan.run.lanes},
-        communicator_.get());
-  };
+std::unique_ptr<Engine> RankedStart::engine(const PlannedRun& run, std::span<const Method> methods,
+                                            std::int64_t max_prompt, std::int64_t max_generated) {
+  const bool alone = links_.shard().size == 1;
+  Backend& backend = alone ? *session_.backend : static_cast<Backend&>(*backend_);
+  Communicator* const ranks = alone ? nullptr : communicator_.get();
+  const SpeculationOptions& options = run.plan.options;
+  RunShape shape = run.plan.run;
+  shape.max_prompt = max_prompt;
+  shape.max_generated = max_generated;
+  if (shape.longest_prompt == 0) {
+    shape.methods.assign(methods.begin(), methods.end());
+    return make_engine(backend, target_, draft(), options, shape, ranks);
+  }
+  const Context::Shape whole = context_shape(backend, target_, options, shape);
+  if (context_ == nullptr || context_shape_ != whole) {
+    context_.reset();  // before there is another one
+    context_ = std::make_shared<Context>(backend, target_, whole, ranks);
+    context_shape_ = whole;
+  }
+  context_->set_room(Context::shape_of(shape, options));
+  return std::make_unique<Methods>(context_, draft(), options, methods);
 }
 
-void follow_rank_0(const RunConfig& config, RankLinks& links, const LocalRank& local) {
+void follow_rank_0(std::span<const RunConfig> configs, RankLinks& links, const LocalRank& local) {
+  const RunConfig& config = configs.front();
   RankedStart start(links, config);
   Session session = open_session(session_options(config), local);
-  start.open(std::move(session),
-             choose_models(config, any_method(config.methods, &MethodSpec::has_drafter)));
-  PlanInput plan = start.agree_on_plan(config);
-  start.agree_on_split(config, plan);
-  start.load(config, plan_memory(plan).bytes_to_take(),
+  const bool drafts = std::ranges::any_of(
+      configs, [](const RunConfig& c) { return any_method(c.methods, &MethodSpec::has_drafter); });
+  start.open(std::move(session), choose_models(config, drafts));
+  std::vector<PlannedRun> runs(configs.size());
+  std::vector<PlannedRun*> all;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    runs[i].config = &configs[i];
+    runs[i].is_left = start.agree(true);
+    if (runs[i].is_left) runs[i].plan = start.agree_on_plan(configs[i]);
+    all.push_back(&runs[i]);
+  }
+  start.agree_on_contexts(all);
+  std::int64_t to_take = 0;
+  for (const PlannedRun& run : runs) {
+    if (run.is_left) to_take = std::max(to_take, plan_memory(run.plan).bytes_to_take());
+  }
+  start.load(config, to_take,
              [&](const char*) { return [&](std::int64_t, std::int64_t) { links.alive(); }; });
-  follow(links, start.engine(plan), [&] { return start.machines().of_rank(); });
+  const BuildEngine build = [&](int i, std::int64_t max_prompt, std::int64_t max_generated) {
+    const PlannedRun& run = runs.at(static_cast<std::size_t>(i));
+    return start.engine(run, run.plan.run.methods, max_prompt, max_generated);
+  };
+  follow(links, build, [&] { return start.machines().of_rank(); });
 }
 
 }  // namespace triforce

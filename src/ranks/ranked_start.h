@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "comm/rank_processes.h"
 #include "host/load_monitor.h"
@@ -13,6 +14,16 @@
 #include "triforce/report.h"
 
 namespace triforce {
+
+// A run of a session, as each of its ranks knows it.
+struct PlannedRun {
+  const RunConfig* config = nullptr;
+  PlanInput plan;                    // agree_on_plan()
+  std::optional<HybridSplit> split;  // if it was measured
+  bool is_left = true;               // it is to be measured
+  // Number of the run with the longest prompt of those over the same context.
+  int context_of = 0;
+};
 
 // Takes a rank from its options to an engine. All ranks call the steps at once and in this order;
 // each is all that they do together until the next. A step throws as RankLinks, and Error(kUsage)
@@ -26,6 +37,9 @@ class RankedStart {
   // one, else through the host's memory. Throws as connect_devices().
   void open(Session session, ModelPair models);
 
+  // What rank 0 gives, on all ranks.
+  bool agree(bool of_rank_0);
+
   // plan_input() of this rank, beside what its communicator has taken of the device. All ranks keep
   // as many KV heads near as the one with the least room: a pass must be cut into the same tiles
   // everywhere. With --budget auto, options.budget of the plan is the largest one that is to be
@@ -38,13 +52,23 @@ class RankedStart {
   // nullopt: there is nothing to settle. Throws as Backend::measure_far_rates().
   std::optional<HybridSplit> agree_on_split(const RunConfig& config, PlanInput& plan);
 
+  // Of the runs that are left, on rank 0: those whose KV heads have the same homes are over one
+  // context, if there is memory for it beside each of them.
+  static void choose_contexts(std::span<PlannedRun* const> runs, const Backend* backend);
+  // Gives all ranks what rank 0 has of is_left and context_of, and the plans what follows from
+  // that: agree_on_split() is called once for each context, with its longest prompt. Throws as
+  // that.
+  void agree_on_contexts(std::span<PlannedRun* const> runs);
+
   // Takes `bytes` of the device and loads the models, once no rank measures any more. `what` is
   // "load target" or "load drafter". Throws as load_model().
   void load(const RunConfig& config, std::int64_t bytes,
             const std::function<LoadProgress(const char* what)>& progress);
 
-  // Builds engines for what was planned; start and plan outlive them. Throws as make_engine().
-  BuildEngine engine(const PlanInput& plan);
+  // Builds an engine for what was planned, of these methods of it, for prompts and generations of
+  // these lengths. Over its context there is one engine at a time. Throws as make_engine().
+  std::unique_ptr<Engine> engine(const PlannedRun& run, std::span<const Method> methods,
+                                 std::int64_t max_prompt, std::int64_t max_generated);
 
   const Session& session() const { return session_; }
   ModelPair& models() { return models_; }
@@ -62,10 +86,12 @@ class RankedStart {
   std::optional<RankBackend> backend_;
   std::unique_ptr<Communicator> communicator_;
   ModelWeights target_, draft_;
+  std::shared_ptr<Context> context_;  // of the last engine that shares one
+  Context::Shape context_shape_;
 };
 
-// All that a rank but 0 does, until that dismisses it: the steps, then calls of its engine. Throws
-// as they do.
-void follow_rank_0(const RunConfig& config, RankLinks& links, const LocalRank& local);
+// All that a rank but 0 does, until that dismisses it: the steps, then calls of its engines. Throws
+// as they do. `configs` are those of the session.
+void follow_rank_0(std::span<const RunConfig> configs, RankLinks& links, const LocalRank& local);
 
 }  // namespace triforce

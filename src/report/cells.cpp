@@ -42,6 +42,14 @@ std::string fixed_interval(const Interval& ci, int digits) {
                        fmt::format("{:.{}f}", ci.high, digits));
 }
 
+std::string rate_with_interval(const LevelResult& level) {
+  const std::string value = rate(level.acceptance_rate());
+  if (!level.ci95) return value;
+  const Interval& ci = level.ci95->acceptance_rate;
+  const std::string ends = rate_interval(ci.low, ci.high, 2);
+  return ends == "-" ? value : fmt::format("{} {}", value, ends);
+}
+
 std::string intervals_text(const std::vector<std::optional<IntervalOver>>& over) {
   const auto any = [&](IntervalOver o) { return std::ranges::count(over, o) > 0; };
   std::string text;

@@ -17,6 +17,8 @@ std::string fixed_interval(const Interval& ci, int digits);  // "0.890-0.912" wi
 // ".95" rather than "0.95", so that many fit.
 std::string short_rate(double value, int digits);
 std::string rate_interval(double low, double high, int digits);  // of such
+// A level's acceptance rate, with its interval if it has one: "0.901 .88-.92".
+std::string rate_with_interval(const LevelResult& level);
 // Says what these intervals take for a random sample: "; intervals: ...". It is empty without any
 // interval.
 std::string intervals_text(const std::vector<std::optional<IntervalOver>>& over);

@@ -55,9 +55,11 @@ std::vector<std::string> header_lines(const RunResult& r) {
       std::ranges::find_if(r.cases, [](const CaseResult& c) { return c.draft.has_value(); });
   if (drafted != r.cases.end()) lines.push_back(model_line("draft", *drafted->draft));
   const std::int64_t n = first.data.n_prompts;
-  std::string data =
-      fmt::format("data: {}, {} prompt{} of {} tokens, {} generated", first.data.kind, n,
-                  n == 1 ? "" : "s", param_text(first, "prefill"), param_text(first, "gen_len"));
+  std::string data = fmt::format(
+      "data: {}, {} prompt{} of {} tokens, {} generated", first.data.kind, n, n == 1 ? "" : "s",
+      first.data.mean_tokens ? fmt::format("{:.0f} (mean)", *first.data.mean_tokens)
+                             : param_text(first, "prefill"),
+      param_text(first, "gen_len"));
   if (first.batch) data += fmt::format(", {} decoded together", first.batch->prompts);
   if (first.data.n_skipped > 0) data += fmt::format(", {} too short", first.data.n_skipped);
   lines.push_back(data);

@@ -8,15 +8,9 @@
 namespace triforce {
 namespace {
 
-// "0.901 .88-.92": of the level that decides the output, with its interval if it has one.
+// Of the level that decides the output.
 std::string accepted_text(const CaseResult& c) {
-  if (c.acceptance.empty()) return "-";
-  const LevelResult& level = c.acceptance.back();
-  const std::string value = rate(level.acceptance_rate());
-  if (!level.ci95) return value;
-  const Interval& ci = level.ci95->acceptance_rate;
-  const std::string ends = rate_interval(ci.low, ci.high, 2);
-  return ends == "-" ? value : fmt::format("{} {}", value, ends);
+  return c.acceptance.empty() ? "-" : rate_with_interval(c.acceptance.back());
 }
 
 // Returns acceptance in columns of their own: inner, accepted, interval.

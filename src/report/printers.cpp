@@ -258,6 +258,8 @@ std::string render_report(const ReportText& report, const TableStyle& style) {
   }
   if (!report.findings.empty()) out += '\n' + std::string("What was to be shown\n");
   for (const std::string& finding : report.findings) out += wrap("- " + finding, style.width, 2);
+  if (!report.lengths.empty()) out += '\n' + std::string("Against the context\n");
+  for (const std::string& line : report.lengths) out += wrap("- " + line, style.width, 2);
   if (!report.notes.empty()) out += '\n';
   for (const std::string& note : report.notes) {
     out += coloured("\x1b[33m", wrap("! " + note, style.width, 2));
@@ -289,6 +291,8 @@ std::string render_markdown(const ReportText& report) {
   }
   if (!report.findings.empty()) out += "\n**What was to be shown**\n\n";
   for (const std::string& finding : report.findings) add("- ", finding);
+  if (!report.lengths.empty()) out += "\n**Against the context**\n\n";
+  for (const std::string& line : report.lengths) add("- ", line);
   if (!report.notes.empty()) out += '\n';
   for (const std::string& note : report.notes) add("> **Note** ", note, "\n>\n");
   for (const std::string& line : report.tuning) add("\n", line);

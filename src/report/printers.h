@@ -28,6 +28,7 @@ struct ReportText {
   std::vector<std::string> header;         // program, models, data, machine
   std::vector<TextTable> tables;           // without the empty ones
   std::vector<std::string> findings = {};  // of sweeps: whether they show what was to be shown
+  std::vector<std::string> lengths = {};   // of sweeps: from which context to which a method pays
   std::vector<std::string> notes;          // failures, warnings and reasons against comparing
   std::vector<std::string> tuning = {};    // what auto chose, a line a method
   std::string headline;

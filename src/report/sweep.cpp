@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "report/cells.h"
 #include "report/equal_table.h"
 #include "report/printers.h"
 #include "report/result_json.h"
@@ -66,6 +67,39 @@ TextTable chosen_table(const RunResult& result, const TextTable& usual,
   return t;
 }
 
+// Whether the lengths of prompts, or their turns, alone tell the cases apart.
+bool is_ladder(const SweepResult& sweep) {
+  const auto by_length = [](const SweepRow& row) {
+    return row.options.size() == 1 &&
+           (row.options.front().first == "prefill" || row.options.front().first == "turn");
+  };
+  return sweep.rows.size() > 1 && std::ranges::all_of(sweep.rows, by_length);
+}
+
+// Acceptance of the levels below the last, "0.651 .60-.70".
+std::string inner_text(const CaseResult& c) {
+  std::string text;
+  for (std::size_t l = 0; l + 1 < c.acceptance.size(); ++l) {
+    text += (l > 0 ? " / " : "") + rate_with_interval(c.acceptance[l]);
+  }
+  return text.empty() ? "-" : text;
+}
+
+// A main_table() of `result` with predicted speedups, and acceptance of the inner levels.
+TextTable with_ladder_columns(const RunResult& result, TextTable t) {
+  const auto at = std::ranges::find(t.head, "accepted") - t.head.begin();
+  t.head.insert(t.head.begin() + at, {"predicted", "inner"});
+  for (std::size_t i = 0; i < t.rows.size(); ++i) {
+    const CaseResult& c = result.cases[i];
+    const std::string predicted = ratio(c.speedup ? c.speedup->predicted : std::nullopt);
+    t.rows[i].insert(t.rows[i].begin() + at, {predicted, inner_text(c)});
+  }
+  t.caption +=
+      "; predicted: the speedup, from single steps and acceptances; inner: accepted by the levels "
+      "below";
+  return t;
+}
+
 // Where the columns `names` are among those from `first` on; what is not there yet is put in, in
 // the same order.
 std::vector<std::size_t> add_columns(const std::vector<std::string>& names, std::size_t first,
@@ -96,15 +130,18 @@ TextTable table_of(const SweepResult& sweep, const std::vector<ReportText>& text
   t.head = {"case"};
   std::set<std::string> shown;  // run ids
   std::string left_out;         // name of a case
+  const bool climbs = columns.empty() && is_ladder(sweep);
   for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
     const SweepRow& row = sweep.rows[i];
     if (row.recipe != recipe || texts[i].tables.empty()) continue;
     const TextTable& usual = texts[i].tables.front();
-    const TextTable of = columns.empty() ? usual : chosen_table(row.result, usual, columns);
+    TextTable of = columns.empty() ? usual : chosen_table(row.result, usual, columns);
+    if (climbs) of = with_ladder_columns(row.result, std::move(of));
     if (t.rows.empty()) {
       for (const auto& [name, value] : row.options) t.head.push_back(name);
       t.left_columns = t.head.size() + 1;  // and the method
       if (columns.empty()) t.optional = {"ms 95% CI", "x 95% CI"};
+      if (climbs) t.optional.insert(t.optional.begin() + 1, "predicted");
     }
     const std::vector<std::size_t> at = add_columns(of.head, t.left_columns - 1, t);
     if (of.head.size() + t.left_columns - 1 == t.head.size()) t.caption = of.caption;
@@ -294,6 +331,7 @@ std::string headline_of(const SweepResult& sweep) {
                                  sweep.rows.size() == 1 ? "" : "s", measured);
   for (const auto& [status, count] : others) text += fmt::format(", {} {}", count, status);
   text += '.' + verdicts_text(sweep);
+  if (is_ladder(sweep)) return text;  // one length is no better setting than another
   for (const std::string& sentence : best_settings(sweep)) text += ' ' + sentence;
   return text;
 }
@@ -310,6 +348,10 @@ ReportText describe_sweep(const SweepResult& sweep) {
   }
   add_tables(sweep, texts, all);
   add_findings(sweep, all);
+  for (const SweepLadder& ladder : sweep.ladders.value_or(std::vector<SweepLadder>{})) {
+    if (ladder.text) all.lengths.push_back(*ladder.text);
+    for (const LadderStep& step : ladder.steps) all.notes.push_back(step.text);
+  }
   for (std::string& note : notes_of(sweep, texts)) all.notes.push_back(std::move(note));
   for (std::size_t i = 0; i < texts.size(); ++i) {
     for (const std::string& line : texts[i].tuning) {

@@ -7,19 +7,17 @@
 namespace triforce {
 namespace {
 
-using Key = std::optional<std::string>;
-
-Key key_with(const char* option, const char* value) {
+std::string key_with(const char* option, const char* value) {
   return session_key(make_config(kRun, {{option, value}}));
 }
 
 TEST(SessionKey, IsTheSameForWhatTheContextDoesNotDependOn) {
-  const Key usual = session_key(make_config(kRun, {}));
-  ASSERT_TRUE(usual);
+  const std::string usual = session_key(make_config(kRun, {}));
   const std::pair<const char*, const char*> given[] = {
       {"method", "retrieval"},
       {"baseline", "true"},
       {"no-baseline", "true"},
+      {"prefill", "512"},
       {"gamma", "3"},
       {"gamma", "auto"},
       {"inner-gamma", "2"},
@@ -46,20 +44,40 @@ TEST(SessionKey, IsTheSameForWhatTheContextDoesNotDependOn) {
 }
 
 TEST(SessionKey, IsAnotherForWhatAllRunsOfASessionShare) {
-  const Key usual = session_key(make_config(kRun, {}));
-  for (const auto& [option, value] : {std::pair{"prefill", "512"},
-                                      {"gen-len", "8"},
+  const std::string usual = session_key(make_config(kRun, {}));
+  for (const auto& [option, value] : {std::pair{"gen-len", "8"},
                                       {"dtype", "f32"},
                                       {"threads", "1"},
                                       {"seed", "7"},
                                       {"prompts", "2"},
                                       {"timeout", "100"},
-                                      {"dataset", "needle"}}) {
+                                      {"dataset", "needle"},
+                                      {"kv-offload", "true"},
+                                      {"on-chip", "1"},
+                                      {"tp", "2"}}) {
     EXPECT_NE(key_with(option, value), usual) << option;
   }
-  EXPECT_EQ(key_with("kv-offload", "true"), std::nullopt);
-  EXPECT_EQ(key_with("on-chip", "1"), std::nullopt);
-  EXPECT_EQ(key_with("tp", "2"), std::nullopt);
+}
+
+TEST(SessionKey, LetsConversationsGoOn) {
+  const auto key = [](const char* turn) {
+    return session_key(make_config(kRun, {{"dataset", "a.jsonl"}, {"turn", turn}}));
+  };
+  EXPECT_EQ(key("1"), key("3"));
+}
+
+TEST(SessionKey, OfRanksAndFarHeadsLetsThePromptsDifferAlone) {
+  const std::pair<const char*, const char*> given[] = {
+      {"kv-offload", "true"}, {"on-chip", "1"}, {"tp", "2"}};
+  for (const auto& option : given) {
+    const auto key = [&](const char* other, const char* text) {
+      return session_key(make_config(kRun, {option, {other, text}}));
+    };
+    const std::string usual = key_with(option.first, option.second);
+    EXPECT_EQ(key("prefill", "512"), usual) << option.first;
+    EXPECT_NE(key("gamma", "3"), usual) << option.first;
+    EXPECT_NE(key("method", "retrieval"), usual) << option.first;
+  }
 }
 
 }  // namespace

@@ -135,7 +135,7 @@ class Sweep(ProgramTest):
 
     def test_fail_fast(self):
         ids = self.write("short.ids", " ".join(["5"] * 100) + "\n")
-        _, sweep = self.sweep("--fail-fast", dataset=ids, prefill="128,96", code=3)
+        _, sweep = self.sweep("--fail-fast", dataset=ids, **{"gen-len": "12,13"}, code=3)
         statuses = [row["result"]["cases"][0]["status"] for row in sweep["cases"]]
         self.assertEqual(statuses, ["error", "interrupted"])
 
@@ -190,9 +190,9 @@ class Sweep(ProgramTest):
         self.fails(2, "sweep", "gpu-fig6a", "--budget", "500", says=["(384; 512; ", 'found "500"'])
 
     def test_list(self):
-        done = self.run_program(*self.tiny(prefill="96,128", budget="32,64,65"), "--list")
-        self.assertEqual(len(done.out.partition("About ")[0].splitlines()), 9)
-        self.assertIn("6 cases by 2 processes", done.out)
+        done = self.run_program(*self.tiny(**{"prefill": "96,128", "gen-len": "12,13", "budget": "64,65"}), "--list")
+        self.assertEqual(len(done.out.partition("About ")[0].splitlines()), 11)
+        self.assertIn("8 cases by 2 processes", done.out)
         self.assertIn("refused: --budget", done.out)
 
     def test_journals_of_others(self):
@@ -239,7 +239,8 @@ class Sweep(ProgramTest):
         return self.fail("no worker")
 
     # Long enough that a signal finds it at work: generations of two cases, one process each.
-    SLOW = {"prefill": "96,128", "repetitions": 60, "gen-len": 40}
+    # Two sessions: they differ in what all cases of one share.
+    SLOW = {"repetitions": 60, "gen-len": "40,41"}
 
     def test_a_worker_that_dies_is_a_row(self):
         process = self.start("--json", "sweep.json", **self.SLOW)

@@ -11,6 +11,7 @@
 #include "cuda/cuda_backend.h"
 #include "cuda/runtime.h"
 #include "decode/lanes.h"
+#include "decode/longer_prompts.h"
 #include "model/full_cache.h"
 #include "reference/reference_backend.h"
 #include "triforce/model.h"
@@ -53,6 +54,18 @@ TEST_P(CudaEngineTest, StreamsEqualTheBaselineTokenForToken) {
     run.prefill(toy_prompt(130, kVocab, 1));
     expect_equal_streams(run_all(run, tokens, 3, 0), v.name);
   }
+}
+
+// A shorter prompt's context is smaller, which decides how its keys are split.
+TEST_P(CudaEngineTest, LongerPromptsGetWhatTheyGetAlone) {
+  const std::unique_ptr<Backend> cuda = open();
+  ShortPasses backend(*cuda);
+  const ToyPair pair = toy_pair(backend, GetParam());
+  const std::vector<Method> methods = {Method::kTriForce, Method::kQuantised, Method::kLookup};
+  RunShape shape{200, 8, methods};
+  expect_longer_as_alone(backend, pair, toy_options(), shape, "near");
+  shape.homes = spread_homes(2, 1, 1, 0);
+  expect_longer_as_alone(backend, pair, toy_options(), shape, "over the bus");
 }
 
 TEST_P(CudaEngineTest, RecordedPassesGiveTheSameStreamsAsLaunchedOnes) {

@@ -476,6 +476,53 @@ TEST_F(Datasets, AStrideMakesSeveralPromptsOfADocument) {
   EXPECT_EQ(prompts(lines, 3, 3), (Texts{"<abcde>", "<defgh>", "0123456"}));
 }
 
+TEST_F(Datasets, ConversationsEndAfterATurn) {
+  const std::string file =
+      write(".jsonl",
+            "{\"turns\": [\"ab\", \"cde\", \"f\"]}\n"
+            "{\"messages\": [{\"role\": \"user\", \"content\": \"gh\"}, {\"content\": null}]}\n"
+            "{\"turns\": [\"0123456789\", \"x\"]}\n");
+  const auto load_turn = [&](std::int64_t turn, const std::string& field = "text") {
+    DatasetRequest request{file, 12, 9, 42, 1, 300, {}};
+    request.turn = turn;
+    request.text_field = field;
+    return load_dataset(request, bytes_as_tokens);
+  };
+  const auto texts = [&](std::int64_t turn) {
+    std::vector<std::string> all;
+    for (const Prompt& p : load_turn(turn).prompts) {
+      EXPECT_EQ(p.tokens[0], 1);
+      std::string& text = all.emplace_back();
+      for (std::size_t i = 1; i < p.tokens.size(); ++i) text += static_cast<char>(p.tokens[i] - 3);
+    }
+    return all;
+  };
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(texts(1), (Texts{"ab\n", "gh\n", "0123456789\n"}));
+  EXPECT_EQ(texts(2), (Texts{"ab\ncde\n", "gh\n\n"}));  // the third has 14 tokens by now
+  EXPECT_EQ(texts(3), (Texts{"ab\ncde\nf\n"}));
+  const DataInfo info = load_turn(2).info;
+  EXPECT_EQ(info.n_prompts, 2);
+  EXPECT_EQ(info.n_skipped, 1);
+  EXPECT_EQ(info.mean_tokens, (8 + 5) / 2.0);
+  const auto refusal = [&](std::int64_t turn, const std::string& field = "text") {
+    try {
+      load_turn(turn, field);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("none");
+  };
+  EXPECT_NE(refusal(4).find("expected a conversation of at least 4 turns (--turn) in at most 12"),
+            std::string::npos);
+  EXPECT_NE(
+      refusal(1, "log").find("expected an object with a list as \"log\" (--turn), found keys"),
+      std::string::npos);
+  write(".jsonl", "{\"turns\": [\"ab\", {\"text\": \"c\"}]}\n");
+  EXPECT_EQ(texts(1), (Texts{"ab\n"}));
+  EXPECT_NE(refusal(2).find("as turn 2, found keys \"text\""), std::string::npos);
+}
+
 TEST_F(Datasets, TokenIds) {
   const std::string file = write(".ids", "5 6 7\t8  9\n\n1 10 11 12 13 14\n2\n");
   const Dataset d = load(file, 5, 9);

@@ -103,6 +103,45 @@ TEST_F(EngineMemory, LedgerEqualsThePlan) {
   }
 }
 
+// A context has room for the longest prompt of those that share it, and methods for their own.
+TEST_F(EngineMemory, LedgerEqualsThePlanOverASharedContext) {
+  for (const int near : {1, 4}) {
+    const std::unique_ptr<Backend> backend = make_cpu_backend({1, std::nullopt});
+    const ToyPair pair(*backend, DType::kBF16, kVocab);
+    PlanInput in;
+    in.target = pair.target.config;
+    in.draft = pair.draft.config;
+    in.dtype = DType::kBF16;
+    in.backend = backend.get();
+    in.options = toy_options();
+    in.options.draft_weights = Quantisation::kInt4;
+    in.options.draft_cache = DraftCache::kRetrieval;
+    in.options.budget = 512;  // lent where KV heads are far
+    in.run = {1200, 20, all_methods(), spread_homes(2, 2, near)};
+    in.run.longest_prompt = 1200;
+    in.run.shortest_prompt = 300;
+    const auto context = std::make_shared<Context>(
+        *backend, pair.target, context_shape(*backend, pair.target, in.options, in.run));
+    for (const std::int64_t prompt : {300, 1200, 700}) {
+      in.run.max_prompt = prompt;
+      context->set_room(Context::shape_of(in.run, in.options));
+      const Methods methods(context, &pair.draft, in.options, in.run.methods);
+      const MemoryPlan plan = plan_memory(in);
+      for (int i = 0; i < static_cast<int>(MemTag::kCount); ++i) {
+        const auto tag = static_cast<MemTag>(i);
+        const std::int64_t planned = plan.bytes[static_cast<std::size_t>(i)];
+        // Scratch stays as large as methods before needed it.
+        if (tag == MemTag::kWorkspace && prompt == 700) {
+          EXPECT_GE(backend->allocator().ledger(tag).live_bytes, planned);
+          continue;
+        }
+        EXPECT_EQ(backend->allocator().ledger(tag).live_bytes, planned)
+            << to_string(tag) << ", " << prompt << " tokens";
+      }
+    }
+  }
+}
+
 // Context and methods of other sizes one after another: each takes what its plan says, and nothing
 // stays behind.
 TEST_F(EngineMemory, MemoryEndsWithContextAndMethods) {

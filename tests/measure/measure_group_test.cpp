@@ -38,12 +38,15 @@ class MeasureGroup : public MeasureRun {
       input.hooks.stop = [this, i] { return recorders_[i].stop; };
       input.machine.make_engine = [&, i](const RunShape& shape) {
         if (fail_building == static_cast<int>(i)) throw Error(fail_code, "Planted", "no engine");
+        const SpeculationOptions& options = input.facts.config->speculation;
+        RunShape run = shape;
+        run.longest_prompt = kPrompt;
         if (!context) {
-          context = std::make_shared<Context>(
-              *backend_, pair_.target,
-              context_shape(*backend_, pair_.target, input.facts.config->speculation, shape));
+          context = std::make_shared<Context>(*backend_, pair_.target,
+                                              context_shape(*backend_, pair_.target, options, run));
         }
-        return std::make_unique<Methods>(context, &pair_.draft, input.facts.config->speculation,
+        context->set_room(Context::shape_of(shape, options));
+        return std::make_unique<Methods>(context, &pair_.draft, options,
                                          input.facts.config->methods);
       };
     }
@@ -102,6 +105,37 @@ TEST_F(MeasureGroup, EachHasTheTokensAndCountersThatItHasAlone) {
     }
   }
   EXPECT_EQ(prefills, 2);  // one a prompt
+}
+
+// Prompts that begin as those of another configuration go on from there, shorter ones first.
+TEST_F(MeasureGroup, LongerPromptsGoOnFromShorterOnes) {
+  std::vector<std::vector<Token>> shorter = prompts_;
+  for (std::vector<Token>& prompt : shorter) prompt.resize(prompt.size() / 2);
+  for (const std::size_t i : {1U, 3U}) inputs_[i].workload.prompts = shorter;
+  const std::vector<RunResult> together = measure_together();
+  for (std::size_t i = 0; i < 4; ++i) {
+    SCOPED_TRACE(i);
+    // Of each prompt and length one of two configurations fills the full cache.
+    EXPECT_EQ(recorders_[i].target_prefills, i < 2 ? 2 : 0);
+    MeasureInput alone = inputs_[i];
+    alone.machine.make_engine = nullptr;
+    alone.hooks.shares_context = false;
+    alone.hooks.observer = nullptr;
+    const RunResult expected = run_measurements({&alone, 1}).front();
+    for (std::size_t c = 0; c < expected.cases.size(); ++c) {
+      const CaseResult &got = together[i].cases[c], &want = expected.cases[c];
+      SCOPED_TRACE(want.name);
+      EXPECT_EQ(got.status, CaseStatus::kOk);
+      ASSERT_EQ(got.output.size(), want.output.size());
+      for (std::size_t o = 0; o < want.output.size(); ++o) {
+        EXPECT_EQ(got.output[o].sha256, want.output[o].sha256);
+      }
+      ASSERT_EQ(got.acceptance.size(), want.acceptance.size());
+      for (std::size_t l = 0; l < want.acceptance.size(); ++l) {
+        EXPECT_EQ(got.acceptance[l].accepted_at, want.acceptance[l].accepted_at);
+      }
+    }
+  }
 }
 
 // The baselines of the first two sample alike; that of the fourth accepts otherwise, and at another

@@ -97,7 +97,7 @@ struct Rank {
              toy_config("toy-draft", 1, 2, 2, 16, kVocab), l.shard()) {}
 
   BuildEngine builder(const SpeculationOptions& options, int lanes = 1) {
-    return [this, options, lanes](std::int64_t max_prompt, std::int64_t max_generated) {
+    return [this, options, lanes](int, std::int64_t max_prompt, std::int64_t max_generated) {
       return make_engine(backend, pair.target, &pair.draft, options,
                          {max_prompt, max_generated, with_lossy(), {}, lanes}, &ranks);
     };
@@ -110,7 +110,7 @@ struct Rank {
     }
     std::string value;
     {
-      const std::unique_ptr<Engine> engine = lead(links, build, kPrompt, kCount);
+      const std::unique_ptr<Engine> engine = lead(links, build, 0, kPrompt, kCount);
       value = led(*engine);
     }
     dismiss(links);
@@ -129,7 +129,8 @@ struct Rank {
 
 bool prefill_context(Engine& e, std::uint32_t prompt, const PrefillProgress& progress,
                      const StopRequested& stop) {
-  return e.prefill_context(prompts_of({toy_prompt(kPrompt, kVocab, prompt)}), progress, stop);
+  const std::vector<Token> tokens = toy_prompt(kPrompt, kVocab, prompt);
+  return e.prefill_context(prompts_of({tokens}), progress, stop).has_value();
 }
 
 void prefill(Engine& e, std::uint32_t prompt = 5) {
@@ -313,14 +314,14 @@ TEST(RankEngine, WhatIsWrongOnAllRanksIsAnErrorOfTheCallAlone) {
     Rank rank(links);
     std::string said;
     // Refused the first time, with these lengths.
-    const BuildEngine build = [&](std::int64_t max_prompt, std::int64_t max_generated) {
+    const BuildEngine build = [&](int run, std::int64_t max_prompt, std::int64_t max_generated) {
       SpeculationOptions o = greedy();
       if (max_prompt == 2) o.gamma = 99;
-      return rank.builder(o)(max_prompt, max_generated);
+      return rank.builder(o)(run, max_prompt, max_generated);
     };
     if (links.shard().rank == 0) {
       try {
-        lead(links, build, 2, kCount);
+        lead(links, build, 0, 2, kCount);
       } catch (const Error& e) {
         said = e.what();
       }
@@ -337,9 +338,9 @@ TEST(RankEngine, WhatIsWrongOnAllRanksIsAnErrorOfTheCallAlone) {
 TEST(RankEngine, WhatIsWrongOnOneRankEndsTheRun) {
   const auto ends = run_ranks(3, [](RankLinks& links) {
     Rank rank(links);
-    const BuildEngine build = [&](std::int64_t max_prompt, std::int64_t max_generated) {
+    const BuildEngine build = [&](int run, std::int64_t max_prompt, std::int64_t max_generated) {
       if (links.shard().rank == 1) throw_resources("OutOfMemory", "cannot allocate 7 GB");
-      return rank.builder(greedy())(max_prompt, max_generated);
+      return rank.builder(greedy())(run, max_prompt, max_generated);
     };
     return rank.run(build, [](Engine& e) {
       prefill(e);
@@ -361,11 +362,12 @@ TEST(RankEngine, AFollowerThatIsKilledOrStoppedIsNamed) {
           Rank rank(links);
           links.meet();
           int built = 0;
-          const BuildEngine build = [&](std::int64_t max_prompt, std::int64_t max_generated) {
+          const BuildEngine build = [&](int run, std::int64_t max_prompt,
+                                        std::int64_t max_generated) {
             if (links.shard().rank == 1 && ++built == 2) ::raise(stops ? SIGSTOP : SIGKILL);
-            return rank.builder(greedy())(max_prompt, max_generated);
+            return rank.builder(greedy())(run, max_prompt, max_generated);
           };
-          if (links.shard().rank == 0) lead(links, build, kPrompt, kCount).reset();
+          if (links.shard().rank == 0) lead(links, build, 0, kPrompt, kCount).reset();
           return rank.run(build, [](Engine& e) {
             prefill(e);
             return "went on";
