@@ -333,6 +333,31 @@ class Pictures(ScriptTest):
         self.assertEqual(y, 2.0)  # of 1 and 4, each as often
         self.assertIn("geometric mean", " ".join(texts(root)))
 
+    def test_a_ladder_has_speedup_and_acceptance_one_below_the_other(self):
+        golden, cases = self.golden(), []
+        for tokens, speedup, rate in ((1024, 0.5, 0.9), (4096, 1.5, 0.8), (16384, 2.5, 0.7)):
+            case = case_with(golden, prefill=tokens)
+            case["speedup"].update(value=speedup, ci95_low=speedup - 0.1, ci95_high=speedup + 0.1)
+            for one in case["acceptance"]:
+                one["acceptance_rate"] = rate
+                one["ci95"] = None
+            cases.append(case)
+        document = self.write("ladder.json", json.dumps({**golden, "cases": cases}))
+        self.script("plot_ladder", document, "--out", "ladder.svg")
+        root = self.check_svg(self.read("ladder.svg"))
+        for panel, values in (("axes_1", [0.5, 1.5, 2.5]), ("axes_2", [0.9, 0.8, 0.7]), ("axes_3", [0.9, 0.8, 0.7])):
+            at, value = group(root, panel), scale_of(root, "y", panel)
+            (line,) = groups(at, "line")
+            self.assertEqual([round(value(y), 3) for _, y in markers(line)], values)
+            x = [x for x, _ in markers(line)]
+            self.assertAlmostEqual(x[1] - x[0], x[2] - x[1], delta=0.1)  # logarithmic
+        (reference,) = groups(root, "reference")
+        (y,) = {y for _, y in path(next(reference.iter(f"{SVG}path")))}
+        self.assertAlmostEqual(scale_of(root, "y", "axes_1")(y), 1, delta=0.01)
+        self.assertIn("Acceptance rate of the inner verification", texts(root))
+        lone = self.write("lone.json", json.dumps({**golden, "cases": cases[:1]}))
+        self.assertIn("at two lengths of the prompt", self.script("plot_ladder", lone, "--out", "b.svg", code=3).err)
+
     def test_nothing_is_cut_off(self):
         """Names, settings and figures that no layout was made for."""
         golden = self.golden()
