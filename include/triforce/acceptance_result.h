@@ -57,6 +57,7 @@ void fields(auto& v, LevelIntervals& i) {
 
 // A level over all timed samples.
 struct LevelResult : LevelCounters {
+  std::optional<double> mean_accepted_length_per_request;
   std::optional<LevelIntervals> ci95;
 };
 
@@ -77,6 +78,9 @@ void fields(auto& v, LevelCounters& l) {
   v("accepted_per_position", l.accepted_at,
     "[i]: of those, rounds that accepted it (vLLM: num_accepted_tokens_per_pos)");
   v("histogram", l.histogram, "[k]: rounds with k proposals accepted");
+  v("histogram_by_draft_length", l.by_draft_length,
+    "[n][k]: of those, rounds with n proposed, of a tree n levels; empty: no round had so many; "
+    "null: not counted, by an older version");
   v("acceptance_vector", l.acceptance_vector,
     "of draft trees, by the rank of children; null: drafts are chains");
 }
@@ -92,6 +96,10 @@ void fields(auto& v, LevelResult& l) {
             "rate)");
   v.derived("mean_accepted_length", l.mean_accepted_length(),
             "emitted / rounds: tokens a round, bonus included (vLLM: mean acceptance length)");
+  v("mean_accepted_length_per_request", l.mean_accepted_length_per_request,
+    "mean over the generations of each one's mean_accepted_length, whatever rounds they have; "
+    "null: "
+    "no generation has a round, or an older version");
   v.derived("rate_per_position", rate_per_position(l),
             "[i]: accepted / tested, that is, given that all before it were accepted");
   v.derived("unconditional_rate_per_position", unconditional_rate_per_position(l),

@@ -53,6 +53,8 @@ struct LevelCounters {
   std::vector<std::int64_t> tested_at;    // [i]: rounds in which proposals of level i were tested
   std::vector<std::int64_t> accepted_at;  // [i]: of those, with one accepted
   std::vector<std::int64_t> histogram;    // [k]: rounds with k accepted
+  // [n][k]: of those with n levels proposed; empty of an n that no round had. nullopt: not counted.
+  std::optional<std::vector<std::vector<std::int64_t>>> by_draft_length = {};
   std::optional<AcceptanceVector> acceptance_vector = {};  // of drafts that are trees
 
   struct Round {
@@ -67,6 +69,10 @@ struct LevelCounters {
     add_round({asked, proposed, proposed, kept, kept < proposed});
   }
   void merge(const LevelCounters& other);
+  // Counts rounds of at most so many levels without allocating.
+  void reserve(std::size_t levels);
+  // What reserve() made and no round used goes from by_draft_length.
+  void drop_unseen_lengths();
 
   // accepted / (accepted + rejected): tokens after a rejection are not counted. NaN when empty.
   double acceptance_rate() const;

@@ -120,6 +120,10 @@ enum class ExportFormat : std::uint8_t {
   kLatex,  // a table for the package booktabs
   kMarkdown,
   kJunit,
+  kSpeculationProfile,  // NVIDIA's speculation_profile.json
+  kVllmAcceptance,      // vLLM's per-request acceptance
+  kVllmBench,           // vLLM's bench serve
+  kGoldenLengths,       // InferenceX's golden acceptance lengths, YAML
 };
 
 // ---- For people

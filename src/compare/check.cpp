@@ -59,13 +59,41 @@ std::vector<std::int64_t> without_trailing_zeros(std::vector<std::int64_t> list)
   return list;
 }
 
+void check_draft_lengths(const CheckedCase& c, const LevelCounters& level, LevelCounters sum) {
+  if (!level.by_draft_length || !sum.by_draft_length) return;
+  sum.drop_unseen_lengths();
+  LevelCounters found = level;
+  found.drop_unseen_lengths();
+  if (found.by_draft_length == sum.by_draft_length) return;
+  c.contradicts(
+      "acceptance.{}.histogram_by_draft_length: expected the sum over timing.samples, found "
+      "another",
+      level.name);
+}
+
+void check_length_per_request(const CheckedCase& c, const LevelResult& level, std::size_t index) {
+  if (!level.mean_accepted_length_per_request) return;
+  double sum = 0, n = 0;
+  for (const Sample* s : timed_samples(c.result)) {
+    if (index >= s->levels.size() || s->levels[index].rounds == 0) continue;
+    sum += s->levels[index].mean_accepted_length();
+    ++n;
+  }
+  const double expected = n > 0 ? sum / n : NAN, found = *level.mean_accepted_length_per_request;
+  if (std::abs(found - expected) <= 1e-9 * expected) return;
+  c.contradicts(
+      "acceptance.{}.mean_accepted_length_per_request: expected {:g}, the mean over "
+      "timing.samples, found {:g}",
+      level.name, expected, found);
+}
+
 void check_counters(const CheckedCase& c) {
   for (std::size_t l = 0; l < c.result.acceptance.size(); ++l) {
     LevelCounters sum;
     for (const Sample* s : timed_samples(c.result)) {
       if (l < s->levels.size()) sum.merge(s->levels[l]);
     }
-    const LevelCounters& level = c.result.acceptance[l];
+    const LevelResult& level = c.result.acceptance[l];
     const auto refuse = [&](std::string_view name, const std::string& expected,
                             const std::string& found) {
       c.contradicts("acceptance.{}.{}: expected {}, the sum over timing.samples, found {}",
@@ -91,6 +119,8 @@ void check_counters(const CheckedCase& c) {
     check_list("tested_per_position", &LevelCounters::tested_at);
     check_list("accepted_per_position", &LevelCounters::accepted_at);
     check_list("histogram", &LevelCounters::histogram);
+    check_draft_lengths(c, level, sum);
+    check_length_per_request(c, level, l);
     const std::size_t positions = level.tested_at.size();
     if (level.accepted_at.size() != positions || level.histogram.size() > positions + 1) {
       c.contradicts(

@@ -260,9 +260,7 @@ void SpeculativeProposer::start(std::span<const GenerationStart> lanes) {
     lane.key = {lanes[l].seed, lanes[l].prompt, level(), 0};
     lane.counters = {};
     lane.counters.name = options_.name;
-    lane.counters.tested_at.assign(most, 0);
-    lane.counters.accepted_at.assign(most, 0);
-    lane.counters.histogram.assign(most + 1, 0);
+    lane.counters.reserve(most);
     if (draft_ && !draft_->is_chain())
       lane.counters.acceptance_vector = AcceptanceVector::of(*draft_);
     lane.sequence.start(lanes[l].prefix, lanes[l].last);
@@ -533,6 +531,7 @@ void SpeculativeProposer::commit(int lane, std::int64_t length) {
 void SpeculativeProposer::append_counters(int lane, std::vector<LevelCounters>& out) const {
   inner_->append_counters(lane, out);
   out.push_back(lane_at(lane).counters);
+  out.back().drop_unseen_lengths();
 }
 
 void SpeculativeProposer::set_draft(const std::optional<DraftTree>& draft) {

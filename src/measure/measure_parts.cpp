@@ -18,6 +18,19 @@ void trim_untested(LevelCounters& level) {
   level.histogram.resize(std::min(level.histogram.size(), tested + 1));
 }
 
+std::optional<double> mean_length_per_request(const std::vector<MeasuredRun>& runs,
+                                              std::size_t level) {
+  double sum = 0, generations = 0;
+  for (const MeasuredRun& r : runs) {
+    if (r.warmup || level >= r.metrics.levels.size() || r.metrics.levels[level].rounds == 0) {
+      continue;
+    }
+    sum += r.metrics.levels[level].mean_accepted_length();
+    ++generations;
+  }
+  return generations > 0 ? std::optional(sum / generations) : std::nullopt;
+}
+
 }  // namespace
 
 std::vector<std::size_t> interleaved_order(std::size_t methods, int repetition) {
@@ -64,6 +77,7 @@ std::vector<LevelResult> make_acceptance(const std::vector<MeasuredRun>& runs, b
     const std::size_t i = levels.size();
     LevelResult& level = levels.emplace_back();
     static_cast<LevelCounters&>(level) = std::move(sum);
+    level.mean_accepted_length_per_request = mean_length_per_request(runs, i);
     const bool one = by_prompt.size() == 1;
     if (one && repeats) continue;
     std::vector<LevelCounters> counters;

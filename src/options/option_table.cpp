@@ -57,7 +57,11 @@ OptionValue export_format() {
                     {"latex", F::kLatex},
                     {"markdown", F::kMarkdown},
                     {"md", F::kMarkdown},
-                    {"junit", F::kJunit}},
+                    {"junit", F::kJunit},
+                    {"speculation-profile", F::kSpeculationProfile},
+                    {"vllm-acceptance", F::kVllmAcceptance},
+                    {"vllm-bench", F::kVllmBench},
+                    {"golden-al", F::kGoldenLengths}},
                    at(&C::export_format));
 }
 

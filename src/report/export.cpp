@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/fields.h"
+#include "report/field_formats.h"
 #include "report/junit.h"
 #include "report/printers.h"
 #include "report/tables.h"
@@ -120,6 +121,22 @@ std::vector<NamedCase> measured(std::vector<NamedCase> cases, std::vector<std::s
   return out;
 }
 
+// Of the measured cases those whose outermost level verifies chains; with `baselines` also those
+// without a level.
+std::vector<DraftedCase> drafted(std::vector<NamedCase> cases, bool baselines,
+                                 std::vector<std::string>& left_out) {
+  std::vector<DraftedCase> out;
+  for (NamedCase& c : measured(std::move(cases), left_out)) {
+    const auto& levels = c.result->acceptance;
+    if (!levels.empty() && levels.back().acceptance_vector) {
+      left_out.push_back(fmt::format("{}: left out, its drafts are trees", c.name));
+    } else if (!levels.empty() || baselines) {
+      out.push_back({c.run, c.result, std::move(c.name)});
+    }
+  }
+  return out;
+}
+
 std::string to_bencher(const std::vector<NamedCase>& cases) {
   JsonWriter out;
   FieldWriter document(out);
@@ -225,6 +242,14 @@ std::string export_results(std::span<const RunResult> results,
       return render_markdown(table_of(shown(), foreign));
     case ExportFormat::kJunit:
       return junit_of(kept());
+    case ExportFormat::kSpeculationProfile:
+      return to_speculation_profile(drafted(shown(), false, left_out));
+    case ExportFormat::kVllmAcceptance:
+      return to_vllm_acceptance(drafted(shown(), false, left_out), left_out);
+    case ExportFormat::kVllmBench:
+      return to_vllm_bench(drafted(shown(), true, left_out));
+    case ExportFormat::kGoldenLengths:
+      return to_golden_lengths(drafted(shown(), false, left_out));
   }
   TF_CHECK(false, "export format");
 }

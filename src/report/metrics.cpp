@@ -34,10 +34,44 @@ void LevelCounters::add_round(const Round& r) {
   for (std::size_t i = 0; i < k + (r.rejects ? 1 : 0); ++i) ++tested_at[i];
   for (std::size_t i = 0; i < k; ++i) ++accepted_at[i];
   ++histogram[k];
+  if (!by_draft_length) by_draft_length.emplace();
+  if (by_draft_length->size() <= n) by_draft_length->resize(n + 1);
+  std::vector<std::int64_t>& of_length = (*by_draft_length)[n];
+  if (of_length.empty()) of_length.resize(n + 1);
+  ++of_length[k];
+}
+
+void LevelCounters::reserve(std::size_t levels) {
+  tested_at.assign(levels, 0);
+  accepted_at.assign(levels, 0);
+  histogram.assign(levels + 1, 0);
+  by_draft_length.emplace(levels + 1);
+  for (std::size_t n = 0; n <= levels; ++n) (*by_draft_length)[n].assign(n + 1, 0);
+}
+
+void LevelCounters::drop_unseen_lengths() {
+  if (!by_draft_length) return;
+  const auto unseen = [](const std::vector<std::int64_t>& of_length) {
+    return std::ranges::all_of(of_length, [](std::int64_t n) { return n == 0; });
+  };
+  for (std::vector<std::int64_t>& of_length : *by_draft_length) {
+    if (unseen(of_length)) of_length.clear();
+  }
+  while (!by_draft_length->empty() && by_draft_length->back().empty()) by_draft_length->pop_back();
 }
 
 void LevelCounters::merge(const LevelCounters& other) {
   if (name.empty()) name = other.name;
+  if (rounds == 0 && !by_draft_length) by_draft_length.emplace();
+  if (other.rounds > 0 && !other.by_draft_length) by_draft_length.reset();
+  if (by_draft_length && other.by_draft_length) {
+    auto& lengths = *by_draft_length;
+    if (lengths.size() < other.by_draft_length->size())
+      lengths.resize(other.by_draft_length->size());
+    for (std::size_t n = 0; n < other.by_draft_length->size(); ++n) {
+      add(lengths[n], (*other.by_draft_length)[n]);
+    }
+  }
   rounds += other.rounds;
   requested += other.requested;
   drafted += other.drafted;

@@ -10,6 +10,8 @@ from program import SOURCE, ProgramTest, strict_json
 SCHEMAS = {name: strict_json((SOURCE / f"tests/cli/schemas/{file}.schema.json").read_text(encoding="utf-8"))
            for name, file in [("bencher", "bencher"), ("github-benchmark-smaller", "github_benchmark"),
                               ("github-benchmark-bigger", "github_benchmark")]}
+FIELD_SCHEMAS = {name: strict_json((SOURCE / f"tests/cli/schemas/{name.replace('-', '_')}.schema.json").read_text())
+                 for name in ("speculation-profile", "vllm-acceptance", "vllm-bench")}
 GOLDEN = {"bencher": "bencher.json", "github-benchmark-smaller": "github_smaller.json",
           "github-benchmark-bigger": "github_bigger.json"}
 
@@ -49,6 +51,51 @@ class Formats(ProgramTest):
             change(spoiled)
             self.assertEqual(len(errors([entry, spoiled], schema)), 1)
         self.assertEqual(len(errors(entry, schema)), 1)
+
+    def test_acceptance_fits(self):
+        """Of a hierarchy, a drafter, a lookup and the baseline; what cannot be said is said on stderr."""
+        path, trees = self.path("a.json"), self.path("trees.json")
+        self.run_program(*self.tiny(json=path, method="ar,triforce,draft,lookup", prompts=2))
+        self.run_program(*self.tiny(json=trees, method="draft", tree="[-1,-1,0]"))
+        for name, count in [("speculation-profile", 3), ("vllm-acceptance", 12), ("vllm-bench", 4)]:
+            schema = FIELD_SCHEMAS[name]
+            document = strict_json(self.run_program("export", path, "--format", name).out)
+            self.assertEqual(errors(document, schema), [], name)
+            self.assertEqual(len(document), count)
+            done = self.run_program("export", trees, "--format", name)
+            self.assertIn("its drafts are trees", done.err)
+            self.assertEqual(errors(strict_json(done.out), schema), [], name)
+        for profile in strict_json(self.run_program("export", path, "--format", "speculation-profile").out):
+            self.assertAlmostEqual(1 + sum(profile["marginal_accept_rates"]), profile["mean_accept_length"], places=4)
+            self.assertEqual(sorted(profile["marginal_accept_rates"], reverse=True), profile["marginal_accept_rates"])
+            steps = sum(profile["acceptance_length_histogram"].values())
+            mean = sum(int(n) * count for n, count in profile["acceptance_length_histogram"].items()) / steps
+            self.assertAlmostEqual(mean, profile["mean_accept_length"], places=4)
+        for request in strict_json(self.run_program("export", path, "--format", "vllm-acceptance").out):
+            m = request["metrics"]["speculative_decoding"]
+            rows = m["acceptance_histogram_by_draft_length"]
+            self.assertEqual(sum(map(sum, rows.values())), m["num_spec_steps"])
+            self.assertEqual(sum(int(n) * sum(row) for n, row in rows.items()), m["num_draft_tokens"])
+            self.assertEqual(sum(k * n for k, n in enumerate(m["acceptance_histogram"])),
+                             m["num_accepted_draft_tokens"])
+            self.assertTrue(all(len(row) == int(n) + 1 for n, row in rows.items()))
+        lengths = self.run_program("export", path, "--format", "golden-al").out
+        self.assertRegex(lengths, r'"tiny[^"]*":\n  draft_model_context_128:\n    6: [1-7]\.[0-9][0-9]\n')
+
+    def test_acceptance_with_one_change_does_not_fit(self):
+        path = self.path("a.json")
+        self.run_program(*self.tiny(json=path, method="draft"))
+        for name, at in [("speculation-profile", []), ("vllm-acceptance", [0, "metrics", "speculative_decoding"]),
+                         ("vllm-bench", [1])]:
+            whole = strict_json(self.run_program("export", path, "--format", name).out)
+            for change in [lambda o: o.update(x=1), lambda o: o.update({next(iter(o)): {}}),
+                           lambda o: o.pop(next(iter(o)))]:
+                spoiled = copy.deepcopy(whole)
+                inner = spoiled
+                for step in at:
+                    inner = inner[step]
+                change(inner)
+                self.assertNotEqual(errors(spoiled, FIELD_SCHEMAS[name]), [], name)
 
     def test_junit_fits(self):
         files = [self.path("a.json"), self.path("b.json"), self.path("none.json")]

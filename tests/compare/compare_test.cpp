@@ -137,6 +137,7 @@ TEST(Compare, RepetitionsThatNoiseMadeAreNotPartial) {
               (sum.*list)[i] -= (s.levels[l].*list)[i];
             }
           }
+          sum.by_draft_length.reset();
         }
         return true;
       });

@@ -28,6 +28,8 @@ TEST(LevelCounters, CountsTokensUpToTheFirstRejection) {
   EXPECT_EQ(c.tested_at, (std::vector<std::int64_t>{3, 2, 1, 1}));
   EXPECT_EQ(c.accepted_at, (std::vector<std::int64_t>{2, 1, 1, 1}));
   EXPECT_EQ(c.histogram, (std::vector<std::int64_t>{1, 1, 0, 0, 1}));
+  using Rows = std::vector<std::vector<std::int64_t>>;
+  EXPECT_EQ(c.by_draft_length, (Rows{{}, {}, {1, 0, 0}, {}, {0, 1, 0, 0, 1}}));
   EXPECT_EQ(std::accumulate(c.tested_at.begin(), c.tested_at.end(), std::int64_t{0}),
             c.accepted + c.rejected);
   EXPECT_DOUBLE_EQ(c.acceptance_rate(), 5.0 / 7.0);
@@ -46,6 +48,22 @@ TEST(LevelCounters, MergingEqualsCountingTogether) {
   EXPECT_EQ(a.accepted_at, both.accepted_at);
   EXPECT_EQ(a.histogram, both.histogram);
   EXPECT_EQ(a.emitted, both.emitted);
+  EXPECT_EQ(a.by_draft_length, both.by_draft_length);
+  LevelCounters reserved;
+  reserved.reserve(9);
+  reserved.add_round(3, 3, 2);
+  reserved.add_round(6, 6, 6);
+  reserved.drop_unseen_lengths();
+  EXPECT_EQ(reserved.by_draft_length, both.by_draft_length);
+  // Of a file that has none nothing is known of the sum.
+  b.by_draft_length.reset();
+  a.merge(b);
+  EXPECT_FALSE(a.by_draft_length);
+  LevelCounters first;
+  first.merge(b);
+  EXPECT_FALSE(first.by_draft_length);
+  first.merge(both);
+  EXPECT_FALSE(first.by_draft_length);
 }
 
 TEST(LevelCounters, RatesOfNothingAreNotNumbers) {

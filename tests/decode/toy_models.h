@@ -224,7 +224,7 @@ struct ToyRun {
 
 inline auto counters_of(const LevelCounters& c) {
   return std::tie(c.name, c.rounds, c.requested, c.drafted, c.accepted, c.rejected, c.emitted,
-                  c.tested_at, c.accepted_at, c.histogram);
+                  c.tested_at, c.accepted_at, c.histogram, c.by_draft_length);
 }
 
 // All but the times.

@@ -196,8 +196,8 @@ CaseResult sample_triforce() {
   LevelCounters inner;
   inner.name = "inner";
   for (int i = 0; i < 8; ++i) inner.add_round(1, 1, i % 2);
-  c.acceptance = {LevelResult{inner, {}},
-                  LevelResult{sample_level("outer", {6, 2}), sample_intervals()}};
+  c.acceptance = {LevelResult{inner, 1.5, {}},
+                  LevelResult{sample_level("outer", {6, 2}), 4.75, sample_intervals()}};
   c.speedup = Speedup{"ar", 2.0,   1.875, 2.125,  IntervalOver::kPrompts,
                       2.5,  0.875, 0.75,  0.9375, std::int64_t{89}};
   c.batch = BatchResult{2, 4.5, 2.25};
