@@ -135,10 +135,10 @@ def unique(pairs):
     return members
 
 
-def parse(text):
-    """Strict JSON; ValueError with one line."""
+def parse(text, constant=refuse):
+    """Strict JSON; ValueError with one line. `constant` makes values of NaN and Infinity."""
     try:
-        value = json.loads(text, parse_constant=refuse, parse_float=finite, parse_int=finite,
+        value = json.loads(text, parse_constant=constant, parse_float=finite, parse_int=finite,
                            object_pairs_hook=unique)
         if re.search(r"\\u[dD][89a-fA-F]", text):  # halves of characters, which must be whole ones
             json.dumps(value, ensure_ascii=False).encode()

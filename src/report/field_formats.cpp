@@ -248,7 +248,9 @@ std::string to_vllm_bench(std::span<const DraftedCase> cases) {
     v("date", c.run->context.start);
     v("backend", fmt::format("triforce-bench {}", c.run->context.version));
     v("label", c.name);
-    v("model_id", r.target ? r.target->name : std::string());
+    const std::string model = r.target ? r.target->name : std::string();
+    v("model_id", model);
+    v("tokenizer_id", model);
     v("num_prompts", completed);
     v("max_concurrency", r.batch ? r.batch->prompts : 1);
     v("duration", duration);
