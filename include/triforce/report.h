@@ -124,6 +124,8 @@ enum class ExportFormat : std::uint8_t {
   kVllmAcceptance,      // vLLM's per-request acceptance
   kVllmBench,           // vLLM's bench serve
   kGoldenLengths,       // InferenceX's golden acceptance lengths, YAML
+  kSchedule,            // tokens worth drafting, by batch and context
+  kVllmSchedule,        // the same for vLLM's dynamic speculative decoding
 };
 
 // ---- For people

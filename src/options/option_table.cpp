@@ -61,7 +61,9 @@ OptionValue export_format() {
                     {"speculation-profile", F::kSpeculationProfile},
                     {"vllm-acceptance", F::kVllmAcceptance},
                     {"vllm-bench", F::kVllmBench},
-                    {"golden-al", F::kGoldenLengths}},
+                    {"golden-al", F::kGoldenLengths},
+                    {"schedule", F::kSchedule},
+                    {"vllm-schedule", F::kVllmSchedule}},
                    at(&C::export_format));
 }
 

@@ -250,6 +250,10 @@ std::string export_results(std::span<const RunResult> results,
       return to_vllm_bench(drafted(shown(), true, left_out));
     case ExportFormat::kGoldenLengths:
       return to_golden_lengths(drafted(shown(), false, left_out));
+    case ExportFormat::kSchedule:
+      return to_schedule(drafted(shown(), false, left_out));
+    case ExportFormat::kVllmSchedule:
+      return to_vllm_schedule(drafted(shown(), false, left_out));
   }
   TF_CHECK(false, "export format");
 }

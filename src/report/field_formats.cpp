@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "core/fields.h"
 #include "report/printers.h"
@@ -296,6 +297,127 @@ std::string to_golden_lengths(std::span<const DraftedCase> cases) {
     }
   }
   return out;
+}
+
+namespace {
+
+struct Cell {
+  std::int64_t batch = 1, context = 0;
+  bool operator<(const Cell& other) const {
+    return std::pair(batch, context) < std::pair(other.batch, other.context);
+  }
+};
+using Schedule = std::map<Cell, const DraftedCase*>;  // the case with the largest speedup
+
+Cell cell_of(const DraftedCase& c) {
+  return {c.result->batch ? c.result->batch->prompts : 1, std::llround(context_of(*c.result))};
+}
+
+double speedup_of(const DraftedCase& c) { return *c.result->speedup->value; }
+
+// 0: no speculation is faster.
+int gamma_of(const DraftedCase& c) {
+  return speedup_of(c) > 1 && c.result->gammas ? c.result->gammas->gamma : 0;
+}
+
+// By method, in the order of their first cases.
+std::vector<std::pair<std::string, Schedule>> schedules_of(std::span<const DraftedCase> cases) {
+  std::vector<std::pair<std::string, Schedule>> schedules;
+  for (const DraftedCase& c : cases) {
+    if (!c.result->speedup || !c.result->speedup->value) continue;
+    auto of = std::ranges::find(schedules, c.result->method, [](const auto& s) { return s.first; });
+    if (of == schedules.end()) of = schedules.insert(of, {c.result->method, {}});
+    const DraftedCase*& best = of->second[cell_of(c)];
+    if (best == nullptr || speedup_of(c) > speedup_of(*best)) best = &c;
+  }
+  return schedules;
+}
+
+// [lo, hi] of each of these rising values.
+std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> ranges_of(
+    const std::set<std::int64_t>& values) {
+  std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> ranges;
+  std::int64_t lo = 1;
+  for (auto it = values.begin(); it != values.end(); ++it) {
+    const auto next = std::next(it);
+    const double middle = next == values.end()
+                              ? static_cast<double>(*it)
+                              : std::sqrt(static_cast<double>(*it) * static_cast<double>(*next));
+    const std::int64_t hi = std::max<std::int64_t>(*it, std::llround(std::floor(middle)));
+    ranges[*it] = {lo, hi};
+    lo = hi + 1;
+  }
+  return ranges;
+}
+
+}  // namespace
+
+std::string to_schedule(std::span<const DraftedCase> cases) {
+  JsonWriter out;
+  FieldWriter v(out);
+  out.begin_object();
+  v("schema", std::string("triforce-bench.schedule/1"));
+  out.key("methods");
+  out.begin_array(false);
+  for (const auto& [method, schedule] : schedules_of(cases)) {
+    out.begin_object();
+    v("method", method);
+    out.key("cells");
+    out.begin_array(false);
+    for (const auto& [cell, best] : schedule) {
+      const Speedup& s = *best->result->speedup;
+      out.begin_object();
+      v("batch", cell.batch);
+      v("context_length", cell.context);
+      v("gamma", gamma_of(*best));
+      v("inner_gamma", best->result->gammas ? best->result->gammas->inner_gamma : 0);
+      v("speedup", s.value);
+      v("ci95_low", s.ci95_low);
+      v("ci95_high", s.ci95_high);
+      v("is_decided", s.ci95_low && s.ci95_high && (*s.ci95_low > 1 || *s.ci95_high < 1));
+      v("ms_per_token", best->result->timing.ms_per_token.geometric_mean);
+      v("case", best->name);
+      out.end();
+    }
+    out.end();
+    out.end();
+  }
+  out.end();
+  out.end();
+  return out.take() + '\n';
+}
+
+std::string to_vllm_schedule(std::span<const DraftedCase> cases) {
+  JsonWriter out;
+  FieldWriter v(out);
+  const auto schedules = schedules_of(cases);
+  const bool many = schedules.size() != 1;
+  if (many) out.begin_array(schedules.empty());
+  for (const auto& [method, schedule] : schedules) {
+    std::set<std::int64_t> batches, contexts;
+    int most = 0;
+    for (const auto& [cell, best] : schedule) {
+      batches.insert(cell.batch);
+      contexts.insert(cell.context);
+      most = std::max(most, gamma_of(*best));
+    }
+    const auto of_batch = ranges_of(batches), of_context = ranges_of(contexts);
+    std::vector<std::vector<std::int64_t>> entries;
+    for (const auto& [cell, best] : schedule) {
+      const auto& [batch_lo, batch_hi] = of_batch.at(cell.batch);
+      const auto& [context_lo, context_hi] = of_context.at(cell.context);
+      std::vector<std::int64_t>& entry = entries.emplace_back(std::vector{batch_lo, batch_hi});
+      if (contexts.size() > 1) entry.insert(entry.end(), {context_lo, context_hi});
+      entry.push_back(gamma_of(*best));
+    }
+    out.begin_object();
+    v("method", engine_name(*schedule.begin()->second->result));
+    v("num_speculative_tokens", most);
+    v("num_speculative_tokens_per_batch_size", entries);
+    out.end();
+  }
+  if (many) out.end();
+  return out.take() + '\n';
 }
 
 }  // namespace triforce

@@ -30,4 +30,15 @@ std::string to_vllm_bench(std::span<const DraftedCase> cases);
 // YAML as InferenceX's golden_al_distribution: mean acceptance length by model, context and gamma.
 std::string to_golden_lengths(std::span<const DraftedCase> cases);
 
+// How many tokens are worth drafting, by batch and context: for each method and each of its cells
+// the setting with the largest speedup, and 0 tokens where none is above 1. Cells are the batches
+// and contexts that were measured. A case without a speedup has no part in it. The document
+// triforce-bench.schedule/1: every cell with its speedup, interval and setting.
+std::string to_schedule(std::span<const DraftedCase> cases);
+// Of these vLLM's speculative_config: num_speculative_tokens_per_batch_size with an entry
+// [batch_lo, batch_hi, context_lo, context_hi, tokens] a cell, ends included. Cells meet at the
+// geometric means of what was measured, begin at 1, and end with the largest that was measured. One
+// context has entries [batch_lo, batch_hi, tokens], which released versions read.
+std::string to_vllm_schedule(std::span<const DraftedCase> cases);
+
 }  // namespace triforce

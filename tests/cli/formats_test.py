@@ -82,6 +82,21 @@ class Formats(ProgramTest):
         lengths = self.run_program("export", path, "--format", "golden-al").out
         self.assertRegex(lengths, r'"tiny[^"]*":\n  draft_model_context_128:\n    6: [1-7]\.[0-9][0-9]\n')
 
+    def test_schedules(self):
+        """Of a sweep over contexts, batches and gammas: each cell has one of the gammas, or 0."""
+        path = self.path("cells.json")
+        self.run_program(*self.tiny(json=path, method="draft", ladder="96,128", prefill=None, batch="1,2", gamma="2,4",
+                                    dataset="synthetic", prompts=2, repetitions=1))
+        config = strict_json(self.run_program("export", path, "--format", "vllm-schedule").out)
+        entries = config["num_speculative_tokens_per_batch_size"]
+        self.assertEqual([entry[:4] for entry in entries],
+                         [[1, 1, 1, 110], [1, 1, 111, 128], [2, 2, 1, 110], [2, 2, 111, 128]])
+        self.assertEqual(config["method"], "draft_model")
+        (plain,) = strict_json(self.run_program("export", path, "--format", "schedule").out)["methods"]
+        self.assertEqual([cell["gamma"] for cell in plain["cells"]], [entry[4] for entry in entries])
+        for cell in plain["cells"]:
+            self.assertIn(cell["gamma"], (2, 4) if cell["speedup"] > 1 else (0,))
+
     def test_acceptance_with_one_change_does_not_fit(self):
         path = self.path("a.json")
         self.run_program(*self.tiny(json=path, method="draft"))

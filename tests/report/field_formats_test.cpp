@@ -133,6 +133,63 @@ TEST(FieldFormats, GoldenLengths) {
   EXPECT_EQ(text.find("# "), 0U);
 }
 
+// A cell of the schedule: one method at a batch and a context, with a gamma and its speedup.
+CaseResult cell(int batch, std::int64_t context, int gamma, double speedup) {
+  CaseResult c = drafted().cases[0];
+  for (auto& [name, value] : c.params) {
+    if (name == "prefill") value = context;
+  }
+  c.batch.reset();
+  if (batch > 1) c.batch.emplace().prompts = batch;
+  c.gammas = CaseGammas{gamma, 1};
+  c.speedup->value = speedup;
+  c.speedup->ci95_low = speedup - 0.25;
+  c.speedup->ci95_high = speedup + 0.25;
+  return c;
+}
+
+std::vector<std::vector<double>> entries_of(const JsonValue& config) {
+  std::vector<std::vector<double>> all;
+  for (const JsonValue& entry : config.find("num_speculative_tokens_per_batch_size")->items()) {
+    all.push_back(numbers(entry));
+  }
+  return all;
+}
+
+TEST(FieldFormats, ASchedulesCellsHaveTheFastestGamma) {
+  RunResult run = drafted();
+  run.cases = {cell(1, 1024, 2, 1.2),  cell(1, 1024, 6, 1.5), cell(1, 4096, 6, 1.1),
+               cell(1, 4096, 2, 0.5),  cell(4, 1024, 2, 0.9), cell(4, 1024, 6, 0.7),
+               cell(4, 4096, 3, 1.75), cell(4, 4096, 6, 1.0)};
+  const JsonValue config = exported({run}, ExportFormat::kVllmSchedule);
+  EXPECT_EQ(config.find("method")->as_string(), "triforce");
+  EXPECT_EQ(number(*config.find("num_speculative_tokens")), 6);
+  using Entries = std::vector<std::vector<double>>;
+  EXPECT_EQ(
+      entries_of(config),
+      (Entries{
+          {1, 2, 1, 2048, 6}, {1, 2, 2049, 4096, 6}, {3, 4, 1, 2048, 0}, {3, 4, 2049, 4096, 3}}));
+  const JsonValue plain = exported({run}, ExportFormat::kSchedule);
+  const JsonValue& cells = *plain.find("methods")->items()[0].find("cells");
+  ASSERT_EQ(cells.items().size(), 4U);
+  EXPECT_EQ(number(*cells.items()[1].find("gamma")), 6);
+  EXPECT_EQ(cells.items()[1].find("is_decided")->as_bool(), false);  // 0.85 to 1.35
+  EXPECT_EQ(cells.items()[3].find("is_decided")->as_bool(), true);
+  EXPECT_EQ(number(*cells.items()[2].find("gamma")), 0);
+  EXPECT_DOUBLE_EQ(number(*cells.items()[2].find("speedup")), 0.9);
+}
+
+TEST(FieldFormats, ASchedulesOnlyContextIsNotNamed) {
+  RunResult run = drafted();
+  run.cases = {cell(1, 1024, 2, 1.2), cell(2, 1024, 3, 1.5), cell(8, 1024, 6, 0.5)};
+  using Entries = std::vector<std::vector<double>>;
+  EXPECT_EQ(entries_of(exported({run}, ExportFormat::kVllmSchedule)),
+            (Entries{{1, 1, 2}, {2, 4, 3}, {5, 8, 0}}));
+  run.cases.push_back(cell(1, 1024, 2, 2));
+  run.cases.back().method = "draft";
+  EXPECT_EQ(exported({run}, ExportFormat::kVllmSchedule).items().size(), 2U);  // a config a method
+}
+
 TEST(FieldFormats, WhatTheyCannotSayIsLeftOutAloud) {
   RunResult run = drafted();
   CaseResult tree = run.cases[0], old = run.cases[0], failed = sample_failure();
