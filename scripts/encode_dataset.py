@@ -102,8 +102,7 @@ def text_of(line, field, where):
         raise BadInput(f"{where}: expected an object with the field {field!r} (--text-field), "
                        f"found {found}")
     if value.get("suffix"):
-        raise BadInput(f"{where}: expected no suffix, which ids cannot keep, found one; the program "
-                       "reads such a file itself")
+        raise BadInput(f"{where}: expected no suffix, which only the program itself keeps, found one")
     parts = [value.get("prefix", ""), value[field]]
     if not all(isinstance(part, str) for part in parts):
         raise BadInput(f"{where}: expected strings as prefix and {field}, found others")

@@ -20,6 +20,10 @@ class CannotWrite(Exception):
     """A place that takes no file; one line."""
 
 
+class NoAnswer(Exception):
+    """A server that cannot be reached, is late or reports an error; one line."""
+
+
 class Parser(argparse.ArgumentParser):
     """Wrong usage is one line too."""
 
@@ -42,11 +46,11 @@ def check_name(options, path):
         options.error(f"--out: expected FILE.svg, FILE.pdf or FILE.png, found {path!r}")
 
 
-def check_output(options, out, inputs):
+def check_output(options, out, inputs, option="--out"):
     """Ends with a line on wrong usage where the output would replace something that is read."""
     for path in inputs:
         if out and path and os.path.exists(out) and os.path.exists(path) and os.path.samefile(out, path):
-            options.error(f"--out: expected another file than those that are read, found {out!r}")
+            options.error(f"{option}: expected another file than those that are read, found {out!r}")
 
 
 def read_text(path):
@@ -102,7 +106,7 @@ def run(name, main):
     """Calls main() and exits as the program would."""
     try:
         main()
-    except (BadInput, CannotWrite, MissingPackage, MemoryError) as error:
+    except (BadInput, CannotWrite, NoAnswer, MissingPackage, MemoryError) as error:
         said = "not enough memory" if isinstance(error, MemoryError) else str(error)
         said = "".join(c if c.isprintable() else "?" for c in said)  # a file must not drive the terminal
         print(f"{name}: error: {said}", file=sys.stderr)
