@@ -70,6 +70,23 @@ class Cuda(ProgramTest):
                                case["memory"]["peak"]["kv_far"])
             self.assertGreater(case["traffic"][0]["fraction_h2d"], 0)
 
+    def test_longer_prompts_give_what_they_give_alone(self):
+        """Resident, over the bus and on two ranks: the cache of a shorter prompt is smaller."""
+        four = {**SMALL, "num_attention_heads": 4, "num_key_value_heads": 2}
+        for where in [{}, {"on-chip": 1}] + ([{"tp": 2}] if EMULATED else []):
+            options = {"device": "cuda", "gen-len": 6, "gamma": 3, "repetitions": 1, "warmup": 0,
+                       "method": "ar,triforce,quantised", "acceptance": "coupled", "budget": 32, **where}
+            environment = {**os.environ, **(TWO_DEVICES if "tp" in where else {})}
+
+            def result(prefill):
+                done = self.run_program(*self.tiny(four, prefill=prefill, **options), "-o", "json", env=environment)
+                return strict_json(done.out)["cases"]
+            for row, tokens in zip(result("72,200"), (72, 200), strict=True):
+                for found, expected in zip(row["result"]["cases"], result(tokens), strict=True):
+                    self.assertEqual(found["status"], "ok")
+                    for key in ["case_id", "output", "acceptance"]:
+                        self.assertEqual(found[key], expected[key], (where, tokens, key))
+
     def test_bus_and_host_share_far_kv_heads_by_their_rates(self):
         options = self.tiny({**SMALL, "num_attention_heads": 8, "num_key_value_heads": 4},
                             **{"device": "cuda", "gen-len": 8, "gamma": 3, "repetitions": 1,
