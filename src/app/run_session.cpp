@@ -129,6 +129,7 @@ struct RunSession::Impl {
       Run& run = runs.emplace_back();
       run.request = std::move(request);
       run.PlannedRun::config = &run.request.config;
+      run.PlannedRun::shares_context = run.request.shares_context;
       planned.push_back(&run);
     }
   }

@@ -190,6 +190,7 @@ Backend::FarShape far_shape(const Backend& backend, const PlanInput& plan) {
 void RankedStart::agree_on_contexts(std::span<PlannedRun* const> runs) {
   for (PlannedRun* const run : runs) {
     run->is_left = agree(run->is_left);
+    run->shares_context = agree(run->shares_context);
     links_.broadcast_value(run->context_of);
   }
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -202,7 +203,7 @@ void RankedStart::agree_on_contexts(std::span<PlannedRun* const> runs) {
     const PlannedRun& longest = *runs[static_cast<std::size_t>(run->context_of)];
     run->split = longest.split;
     run->plan.run.homes = longest.plan.run.homes;
-    if (runs.size() > 1) set_prompts_of_context(runs, *run);
+    if (run->shares_context) set_prompts_of_context(runs, *run);
   }
 }
 

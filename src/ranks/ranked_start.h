@@ -21,6 +21,7 @@ struct PlannedRun {
   PlanInput plan;                    // agree_on_plan()
   std::optional<HybridSplit> split;  // if it was measured
   bool is_left = true;               // it is to be measured
+  bool shares_context = false;       // its engines are over a context that stays
   // Number of the run with the longest prompt of those over the same context.
   int context_of = 0;
 };
@@ -55,9 +56,9 @@ class RankedStart {
   // Of the runs that are left, on rank 0: those whose KV heads have the same homes are over one
   // context, if there is memory for it beside each of them.
   static void choose_contexts(std::span<PlannedRun* const> runs, const Backend* backend);
-  // Gives all ranks what rank 0 has of is_left and context_of, and the plans what follows from
-  // that: agree_on_split() is called once for each context, with its longest prompt. Throws as
-  // that.
+  // Gives all ranks what rank 0 has of is_left, shares_context and context_of, and the plans what
+  // follows from that: agree_on_split() is called once for each context, with its longest prompt.
+  // Throws as that.
   void agree_on_contexts(std::span<PlannedRun* const> runs);
 
   // Takes `bytes` of the device and loads the models, once no rank measures any more. `what` is
