@@ -155,6 +155,12 @@ inline constexpr std::int64_t kPrefillChunk = 512;
 // Tokens of one pass into a streaming cache.
 inline constexpr std::int64_t kStreamingChunk = 128;
 
+// Tokens of prompts that a prefill did not process.
+struct PromptsKept {
+  std::int64_t kept = 0;    // the lane had them already
+  std::int64_t copied = 0;  // from another lane, which has the same prompt
+};
+
 struct ContextSizes;
 
 // One prompt for each lane, sequences that are decoded together: the target's full cache of a lane
@@ -200,11 +206,10 @@ class Context {
 
   // Processes these prompts, one a lane, of 2..max_prompt tokens each, instead of the last ones. A
   // prompt that begins as the lane's last one goes on from there, from the last whole pass of what
-  // they have in common; one that an earlier lane has is copied. Returns the tokens that were not
-  // processed again, in [0, the sum of all); nullopt, with no prompts, if a stop was requested.
-  // Throws Error(kBadInput, "TokenRange").
-  std::optional<std::int64_t> prefill(std::span<const PromptTokens> prompts,
-                                      const PrefillProgress& progress, const StopRequested& stop);
+  // they have in common; one that an earlier lane has is copied. nullopt, with no prompts: a stop
+  // was requested. Throws Error(kBadInput, "TokenRange"), and has no prompts then, either.
+  std::optional<PromptsKept> prefill(std::span<const PromptTokens> prompts,
+                                     const PrefillProgress& progress, const StopRequested& stop);
 
   // Of Shape::lent_bytes or more, by Methods; empty: no longer.
   void lend(TensorView memory);
@@ -232,6 +237,8 @@ class Context {
   // Drops what follows the last whole pass of the tokens that a lane's prompt has in common with
   // this one. Returns how many are left.
   std::int64_t keep_beginning(Lane& lane, PromptTokens prompt);
+  std::optional<PromptsKept> fill(std::span<const PromptTokens> prompts,
+                                  const PrefillProgress& progress, const StopRequested& stop);
 
   Backend& backend_;
   const ModelWeights& weights_;
@@ -246,9 +253,9 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  virtual std::optional<std::int64_t> prefill_context(std::span<const PromptTokens> prompts,
-                                                      const PrefillProgress& progress,
-                                                      const StopRequested& stop) = 0;  // Context's
+  virtual std::optional<PromptsKept> prefill_context(std::span<const PromptTokens> prompts,
+                                                     const PrefillProgress& progress,
+                                                     const StopRequested& stop) = 0;  // Context's
   // Follows the context's prompts in every small cache. The full cache's time is left 0. To be
   // called after every Context::prefill().
   virtual PrefillMetrics prefill_methods(const PrefillProgress& progress,
@@ -311,9 +318,9 @@ class Methods final : public Engine {
   Methods(const Methods&) = delete;
   Methods& operator=(const Methods&) = delete;
 
-  std::optional<std::int64_t> prefill_context(std::span<const PromptTokens> prompts,
-                                              const PrefillProgress& progress,
-                                              const StopRequested& stop) override {
+  std::optional<PromptsKept> prefill_context(std::span<const PromptTokens> prompts,
+                                             const PrefillProgress& progress,
+                                             const StopRequested& stop) override {
     return context_->prefill(prompts, progress, stop);
   }
   PrefillMetrics prefill_methods(const PrefillProgress& progress,

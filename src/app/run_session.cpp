@@ -301,6 +301,9 @@ const RunSession::Impl::Prompts& RunSession::Impl::read_prompts(const RunConfig&
   });
   source.max_bytes = room();
   if (tuned) read.tuning_prompts = load_tuning_prompts(source);
+  // Conversations are as long as they are: there is room for those that are measured.
+  const auto longest = std::ranges::max(read.prompts, {}, [](const auto& p) { return p.size(); });
+  std::erase_if(read.tuning_prompts, [&](const auto& p) { return p.size() > longest.size(); });
   count(read.tuning_prompts);
   Prompts& kept = prompts[key_of(c)] = std::move(read);
   kept.workload = {kept.prompts, kept.tuning_prompts, kept.answers, kept.expected, data.info, {}};
@@ -448,6 +451,7 @@ Hooks RunSession::Impl::hooks_of(Run& run, std::size_t i, const GpuMonitor* moni
   hooks.load = &run.load.emplace([this] { return start->machines().of_machines(gather_load); });
   hooks.observer = run.observer.get();
   hooks.shares_context = run.request.shares_context;
+  hooks.context = run.context_of;
   hooks.records = run.request.records;
   if (events.on_prompt) {
     hooks.on_prompt = [this, i](const PromptRecord& record) {

@@ -109,7 +109,7 @@ class Estimate {
         static_cast<double>(c.warmup) * static_cast<double>(c.gen_len + (shares ? later : 0));
     const SamplingParams& s = c.speculation.sampling;
     const std::string sampling =
-        fmt::format("{} {} {} {} {} {}", c.prefill, s.temperature, s.top_p, s.top_k,
+        fmt::format("{} {} {} {} {} {} {}", c.prefill, c.turn, s.temperature, s.top_p, s.top_k,
                     static_cast<int>(c.speculation.acceptance), c.speculation.ignore_eos);
     const bool has_baseline = std::ranges::find(c.methods, kBaselineMethod) != c.methods.end();
     // Where cases sample alike their baseline is generated once.

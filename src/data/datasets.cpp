@@ -285,6 +285,13 @@ std::filesystem::path find_dataset(const std::string& name,
   return path;
 }
 
+std::optional<double> mean_tokens(std::span<const Prompt> prompts) {
+  if (prompts.empty()) return std::nullopt;
+  double tokens = 0;
+  for (const Prompt& p : prompts) tokens += static_cast<double>(p.tokens.size());
+  return tokens / static_cast<double>(prompts.size());
+}
+
 Dataset load_dataset(const DatasetRequest& request, const Encode& encode) {
   TF_CHECK(request.prefill >= 2 && request.prompts >= 1 && request.vocab > 0);
   Dataset out;
@@ -317,11 +324,7 @@ Dataset load_dataset(const DatasetRequest& request, const Encode& encode) {
       break;
   }
   out.info.n_prompts = static_cast<std::int64_t>(out.prompts.size());
-  if (request.turn > 0 && !out.prompts.empty()) {
-    double tokens = 0;
-    for (const Prompt& p : out.prompts) tokens += static_cast<double>(p.tokens.size());
-    out.info.mean_tokens = tokens / static_cast<double>(out.prompts.size());
-  }
+  if (request.turn > 0) out.info.mean_tokens = mean_tokens(out.prompts);
   if (out.prompts.empty() && request.turn > 0) {
     throw_input("NoPrompts",
                 "--dataset {}: expected a conversation of at least {} turns (--turn) in at most {} "

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,6 +73,8 @@ using Encode = std::function<std::vector<Token>(std::string_view text)>;
 // (every document is too short); Error(kResources, "MemoryLimit") for prompts of more than
 // max_bytes.
 Dataset load_dataset(const DatasetRequest& request, const Encode& encode);
+// Of prompts that are not cut, as info.mean_tokens has it; nullopt: there are none.
+std::optional<double> mean_tokens(std::span<const Prompt> prompts);
 // Refuses what load_dataset() refuses by the name alone. Throws Error(kBadInput): UnknownDataset or
 // NoTokenizer. Throws Error(kUsage) for another text field than "text" where there are no fields,
 // or for one that has a meaning of its own.

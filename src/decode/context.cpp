@@ -58,17 +58,39 @@ std::int64_t Context::keep_beginning(Lane& lane, PromptTokens prompt) {
   return lane.cache->length();
 }
 
-std::optional<std::int64_t> Context::prefill(std::span<const PromptTokens> prompts,
-                                             const PrefillProgress& progress,
-                                             const StopRequested& stop) {
+std::optional<PromptsKept> Context::prefill(std::span<const PromptTokens> prompts,
+                                            const PrefillProgress& progress,
+                                            const StopRequested& stop) {
   TF_CHECK(std::ssize(prompts) == lanes(), "{} prompts of {} lanes", prompts.size(), lanes());
-  std::int64_t total = 0, before = 0, kept = 0;
   for (const PromptTokens p : prompts) {
     TF_CHECK(std::ssize(p) >= 2 && std::ssize(p) <= shape_.max_prompt,
              "prompt of {} tokens, at most {}", p.size(), shape_.max_prompt);
-    total += std::ssize(p);
   }
-  for (std::size_t l = 0; l < prompts.size(); ++l) kept += keep_beginning(lanes_[l], prompts[l]);
+  std::optional<PromptsKept> kept;
+  try {
+    kept = fill(prompts, progress, stop);
+  } catch (...) {
+    for (Lane& lane : lanes_) lane.prompt.clear();
+    throw;
+  }
+  if (!kept) {
+    for (Lane& lane : lanes_) lane.prompt.clear();
+    return std::nullopt;
+  }
+  backend_.synchronize();
+  return kept;
+}
+
+std::optional<PromptsKept> Context::fill(std::span<const PromptTokens> prompts,
+                                         const PrefillProgress& progress,
+                                         const StopRequested& stop) {
+  std::int64_t total = 0, before = 0;
+  for (const PromptTokens p : prompts) total += std::ssize(p);
+  std::vector<std::int64_t> kept_of_lane;
+  for (std::size_t l = 0; l < prompts.size(); ++l) {
+    kept_of_lane.push_back(keep_beginning(lanes_[l], prompts[l]));
+  }
+  PromptsKept kept;
   for (std::size_t l = 0; l < prompts.size(); ++l) {
     Lane& lane = lanes_[l];
     const auto same = std::ranges::find_if(
@@ -76,15 +98,16 @@ std::optional<std::int64_t> Context::prefill(std::span<const PromptTokens> promp
     if (const auto i = static_cast<std::size_t>(same - prompts.begin()); i < l) {
       lane.cache->copy_prompt(*lanes_[i].cache);
       lane.queries->copy(*lanes_[i].queries);
-    } else if (!fill_cache(model_, *lane.cache, prompts[l], kFullPass, lane.queries.get(),
-                           progress_of_lane(progress, before, total), stop)) {
-      for (Lane& other : lanes_) other.prompt.clear();
+      kept.copied += std::ssize(prompts[l]);
+    } else if (fill_cache(model_, *lane.cache, prompts[l], kFullPass, lane.queries.get(),
+                          progress_of_lane(progress, before, total), stop)) {
+      kept.kept += kept_of_lane[l];
+    } else {
       return std::nullopt;
     }
     lane.prompt.assign(prompts[l].begin(), prompts[l].end());
     before += std::ssize(prompts[l]);
   }
-  backend_.synchronize();
   return kept;
 }
 

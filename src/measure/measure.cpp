@@ -58,15 +58,15 @@ bool Measurement::prefill_target(std::span<const PromptTokens> prompts,
                                  const PrefillProgress& progress, SharedPrefill& target) {
   if (target.done) return true;
   const auto begin = Clock::now();
-  const std::optional<std::int64_t> kept =
+  const std::optional<PromptsKept> kept =
       engine_->prefill_context(prompts, progress, [this] { return stopped(); });
   if (!kept) return false;
   const double taken = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-  ContextFill now;
+  ContextFill now{-kept->copied, taken};
   for (const PromptTokens p : prompts) now.tokens += std::ssize(p);
-  now.ms = taken;
-  if (*kept > 0) {
-    now.ms += target.fill.ms * static_cast<double>(*kept) / static_cast<double>(target.fill.tokens);
+  if (kept->kept > 0) {
+    now.ms +=
+        target.fill.ms * static_cast<double>(kept->kept) / static_cast<double>(target.fill.tokens);
   }
   target.fill = now;
   target.done = true;
@@ -421,14 +421,22 @@ std::optional<double> gemm_gflops_now(Backend& backend, DType dtype) {
 
 namespace {
 
-// Measurements of the same prompts, and of the same tuning prompts.
+// Measurements of the same prompts and tuning prompts over one context.
 struct OfSamePrompts {
-  explicit OfSamePrompts(const Workload& w)
-      : prompts(w.prompts),
-        tuning_prompts(w.tuning_prompts.empty() ? w.prompts.first(1) : w.tuning_prompts) {}
-  bool has(const Workload& w) const { return std::ranges::equal(w.prompts, prompts); }
+  explicit OfSamePrompts(const MeasureInput& input)
+      : prompts(input.workload.prompts),
+        tuning_prompts(tuning_of(input.workload)),
+        context(input.hooks.context) {}
+  static std::span<const std::vector<Token>> tuning_of(const Workload& w) {
+    return w.tuning_prompts.empty() ? w.prompts.first(1) : w.tuning_prompts;
+  }
+  bool has(const MeasureInput& input) const {
+    return input.hooks.context == context && std::ranges::equal(input.workload.prompts, prompts) &&
+           std::ranges::equal(tuning_of(input.workload), tuning_prompts);
+  }
 
   std::span<const std::vector<Token>> prompts, tuning_prompts;
+  int context;
   std::vector<Measurement*> measurements;
   SharedBaselines baselines;
 };
@@ -437,10 +445,9 @@ struct OfSamePrompts {
 std::deque<OfSamePrompts> by_prompts(std::span<const MeasureInput> inputs) {
   std::deque<OfSamePrompts> groups;
   for (const MeasureInput& input : inputs) {
-    const Workload& w = input.workload;
-    TF_CHECK(!w.prompts.empty());
-    if (std::ranges::none_of(groups, [&](const OfSamePrompts& g) { return g.has(w); })) {
-      groups.emplace_back(w);
+    TF_CHECK(!input.workload.prompts.empty());
+    if (std::ranges::none_of(groups, [&](const OfSamePrompts& g) { return g.has(input); })) {
+      groups.emplace_back(input);
     }
   }
   std::ranges::stable_sort(groups, {},
@@ -457,8 +464,8 @@ std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {
   for (const MeasureInput& input : inputs) {
     TF_CHECK(inputs.size() == 1 || input.hooks.shares_context);
     TF_CHECK(input.facts.config->batch == inputs.front().facts.config->batch);
-    OfSamePrompts& group = *std::ranges::find_if(
-        groups, [&](const OfSamePrompts& g) { return g.has(input.workload); });
+    OfSamePrompts& group =
+        *std::ranges::find_if(groups, [&](const OfSamePrompts& g) { return g.has(input); });
     group.measurements.push_back(
         &measurements.emplace_back(input, input.hooks.shares_context ? &group.baselines : nullptr));
   }

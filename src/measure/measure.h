@@ -111,6 +111,7 @@ struct Hooks {
   MeasureObserver* observer = nullptr;
   // Whether other cases use the context too, in this process or in another one of the same sweep.
   bool shares_context = false;
+  int context = 0;  // which one it is over, of those of a process
   // Its first prompts, not measured again unless they are of other devices, threads or methods.
   std::span<const PromptRecord> records;
   // Gets the record of each prompt that has ended for all methods; may be empty.

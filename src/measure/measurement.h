@@ -16,7 +16,7 @@ namespace triforce {
 
 // What the target's full cache holds: cases over one context have it in common.
 struct ContextFill {
-  std::int64_t tokens = 0;  // of the prompts of all lanes
+  std::int64_t tokens = 0;  // of the prompts of all lanes but those that were copied
   double ms = 0;            // that a prefill of them takes that begins with none
 };
 

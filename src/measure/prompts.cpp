@@ -52,6 +52,7 @@ Dataset load_prompts(const PromptSource& source,
                      quote_text(source.config.dataset), rest, n, batch));
     data.prompts.resize(static_cast<std::size_t>(n - rest));
     data.info.n_prompts = n - rest;
+    if (data.info.mean_tokens) data.info.mean_tokens = mean_tokens(data.prompts);
   }
   return data;
 }

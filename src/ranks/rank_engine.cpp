@@ -59,7 +59,7 @@ struct OnRank {
 struct PrefillContext {
   int lanes;
   std::array<std::int64_t, kMaxSequences> lengths;  // of their prompts, which follow each other
-  std::optional<std::int64_t> operator()(const OnRank& r) const {
+  std::optional<PromptsKept> operator()(const OnRank& r) const {
     std::vector<PromptTokens> prompts;
     std::span<const Token> rest = r.tokens;
     for (int l = 0; l < lanes; ++l) {
@@ -211,9 +211,9 @@ class LeadingEngine final : public Engine {
     }
   }
 
-  std::optional<std::int64_t> prefill_context(std::span<const PromptTokens> prompts,
-                                              const PrefillProgress& progress,
-                                              const StopRequested& stop) override {
+  std::optional<PromptsKept> prefill_context(std::span<const PromptTokens> prompts,
+                                             const PrefillProgress& progress,
+                                             const StopRequested& stop) override {
     PrefillContext of{static_cast<int>(prompts.size()), {}};
     std::vector<Token> tokens;
     for (std::size_t l = 0; l < prompts.size(); ++l) {

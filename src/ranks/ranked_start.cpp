@@ -128,11 +128,11 @@ namespace {
 void set_prompts_of_context(std::span<PlannedRun* const> runs, PlannedRun& of) {
   RunShape& shape = of.plan.run;
   shape.longest_prompt = shape.shortest_prompt = shape.max_prompt;
-  if (of.config->turn > 0) shape.shortest_prompt = 2;  // not known yet
   for (const PlannedRun* run : runs) {
     if (!run->is_left || run->context_of != of.context_of) continue;
     shape.longest_prompt = std::max(shape.longest_prompt, run->plan.run.max_prompt);
     shape.shortest_prompt = std::min(shape.shortest_prompt, run->plan.run.max_prompt);
+    if (run->config != of.config && of.config->turn > 0) shape.shortest_prompt = 2;  // not known yet
   }
 }
 
@@ -254,6 +254,7 @@ std::unique_ptr<Engine> RankedStart::engine(const PlannedRun& run, std::span<con
   RunShape shape = run.plan.run;
   shape.max_prompt = max_prompt;
   shape.max_generated = max_generated;
+  shape.shortest_prompt = std::min(shape.shortest_prompt, max_prompt);
   if (shape.longest_prompt == 0) {
     shape.methods.assign(methods.begin(), methods.end());
     return make_engine(backend, target_, draft(), options, shape, ranks);

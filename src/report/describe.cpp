@@ -61,7 +61,10 @@ std::vector<std::string> header_lines(const RunResult& r) {
                              : param_text(first, "prefill"),
       param_text(first, "gen_len"));
   if (first.batch) data += fmt::format(", {} decoded together", first.batch->prompts);
-  if (first.data.n_skipped > 0) data += fmt::format(", {} too short", first.data.n_skipped);
+  if (first.data.n_skipped > 0) {
+    data += fmt::format(", {} {}", first.data.n_skipped,
+                        first.data.mean_tokens ? "skipped" : "too short");
+  }
   lines.push_back(data);
   lines.push_back(
       fmt::format("sampling: temperature {}, top-p {}, top-k {}, {} acceptance, seed {}",

@@ -249,7 +249,7 @@ std::string export_results(std::span<const RunResult> results,
     case ExportFormat::kVllmBench:
       return to_vllm_bench(drafted(shown(), true, left_out));
     case ExportFormat::kGoldenLengths:
-      return to_golden_lengths(drafted(shown(), false, left_out));
+      return to_golden_lengths(drafted(shown(), false, left_out), left_out);
     case ExportFormat::kSchedule:
       return to_schedule(drafted(shown(), false, left_out));
     case ExportFormat::kVllmSchedule:

@@ -38,8 +38,9 @@ double context_of(const CaseResult& c) {
 std::int64_t draft_tokens_of(const DraftedCase& c) {
   const LevelResult& level = level_of(c);
   const std::int64_t asked = c.result->gammas ? c.result->gammas->gamma : 0;
+  const std::int64_t longest = level.by_draft_length ? std::ssize(*level.by_draft_length) - 1 : 0;
   return std::max<std::int64_t>(
-      {asked, std::ssize(level.tested_at), std::ssize(level.histogram) - 1});
+      {asked, std::ssize(level.tested_at), std::ssize(level.histogram) - 1, longest});
 }
 
 // The name that engines have for a method; our own where they have none.
@@ -275,7 +276,8 @@ std::string to_vllm_bench(std::span<const DraftedCase> cases) {
   });
 }
 
-std::string to_golden_lengths(std::span<const DraftedCase> cases) {
+std::string to_golden_lengths(std::span<const DraftedCase> cases,
+                              std::vector<std::string>& left_out) {
   std::string out;
   std::map<std::string, std::map<std::string, std::map<std::int64_t, std::string>>> models;
   for (const DraftedCase& c : cases) {
@@ -284,10 +286,18 @@ std::string to_golden_lengths(std::span<const DraftedCase> cases) {
     const std::string model = c.result->target ? c.result->target->name : "unknown";
     const std::string mode =
         fmt::format("{}_context_{:.0f}", engine_name(*c.result), context_of(*c.result));
+    std::string& length = models[model][mode][k];
+    if (!length.empty()) {
+      left_out.push_back(
+          fmt::format("{}: left out, another case has its model, context and draft "
+                      "length",
+                      c.name));
+      continue;
+    }
+    length = fmt::format("{:.2f}", level.mean_accepted_length());
     out += fmt::format("# {} {} k={}: accepted={}; proposed={}; drafts={}; dataset={}; {}\n",
                        printable(model), mode, k, level.accepted, level.drafted, level.rounds,
                        printable(c.result->data.kind), printable(c.name));
-    models[model][mode][k] = fmt::format("{:.2f}", level.mean_accepted_length());
   }
   for (const auto& [model, modes] : models) {
     out += to_json_text(model, JsonStyle::kCompact) + ":\n";
@@ -412,7 +422,7 @@ std::string to_vllm_schedule(std::span<const DraftedCase> cases) {
     }
     out.begin_object();
     v("method", engine_name(*schedule.begin()->second->result));
-    v("num_speculative_tokens", most);
+    v("num_speculative_tokens", std::max(1, most));  // vLLM takes no 0 here
     v("num_speculative_tokens_per_batch_size", entries);
     out.end();
   }

@@ -28,7 +28,8 @@ std::string to_vllm_acceptance(std::span<const DraftedCase> cases,
 // What `vllm bench serve --save-result` writes of a run of decoding alone.
 std::string to_vllm_bench(std::span<const DraftedCase> cases);
 // YAML as InferenceX's golden_al_distribution: mean acceptance length by model, context and gamma.
-std::string to_golden_lengths(std::span<const DraftedCase> cases);
+std::string to_golden_lengths(std::span<const DraftedCase> cases,
+                              std::vector<std::string>& left_out);
 
 // How many tokens are worth drafting, by batch and context: for each method and each of its cells
 // the setting with the largest speedup, and 0 tokens where none is above 1. Cells are the batches

@@ -60,19 +60,17 @@ double zero_between(double x0, double y0, double x1, double y1) {
 }
 
 // From the crossing between rungs `at` and at - step on, away from it in steps of `step`: where the
-// interval excludes 1 again. nullopt: nowhere.
+// interval excludes 1 again, on either side. nullopt: nowhere.
 std::optional<double> decided_from(const std::vector<Point>& points, std::ptrdiff_t at,
                                    std::ptrdiff_t step) {
   const auto point = [&](std::ptrdiff_t i) -> const Point& {
     return points[static_cast<std::size_t>(i)];
   };
-  const bool side = pays(point(at));
-  const auto nearest = [&](const Point& p) { return side ? p.low : p.high; };
   for (std::ptrdiff_t i = at; i >= 0 && i < std::ssize(points); i += step) {
     const Point &here = point(i), &before = point(i - step);
-    if (!nearest(here) || !nearest(before) || pays(here) != side) return std::nullopt;
-    if ((*nearest(here) > 0) != side || *nearest(here) == 0) continue;
-    return zero_between(before.tokens, *nearest(before), here.tokens, *nearest(here));
+    if (!here.low || !here.high || !before.low || !before.high) return std::nullopt;
+    if (*here.low > 0) return zero_between(before.tokens, *before.low, here.tokens, *here.low);
+    if (*here.high < 0) return zero_between(before.tokens, *before.high, here.tokens, *here.high);
   }
   return std::nullopt;
 }
@@ -135,7 +133,7 @@ void find_crossings(Climb& climb) {
 
 // Of two notes that differ in their numbers alone one is no news.
 std::string key_of(const std::string& note) {
-  return note.substr(0, note.find_first_of("0123456789"));
+  return note.substr(0, note.find_first_of("0123456789", 1));
 }
 
 std::vector<std::string> new_notes(const CaseResult& before, const CaseResult& after) {

@@ -94,6 +94,30 @@ class Ladder(ProgramTest):
         self.assertEqual([ladder["lengths"] for ladder in sweep["ladders"]], [lengths] * 2)
         self.fails(2, "--turn", "2", says=["--turn: expected a .jsonl --dataset"])
 
+    def test_conversations_of_unequal_lengths(self):
+        """What is tuned on others that are longer, what fills no batch, and caps with contexts of their own."""
+        words = "the cat of the mill saw a ship "
+        traces = self.write("traces.jsonl", "".join(
+            f'{{"turns": ["{words * n}", "and so on"]}}\n' for n in (20, 30, 60, 25, 40)))
+        options = ["--dataset", traces, "--method", "ar,retrieval", "--budget", "64", "--gen-len", "8",
+                   "--repetitions", "1", "--threads", "1", "-o", "json"]
+        tuned = strict_json(self.run_program(*options, "--turn", "1,2", "--prefill", "2k", "--gamma", "auto",
+                                             "--prompts", "2").out)
+        self.assertEqual([row["result"]["exit_code"] for row in tuned["cases"]], [0, 0])
+        batches = strict_json(self.run_program(*options, "--turn", "1", "--prefill", "2k", "--batch", "2",
+                                               "--prompts", "6").out)["cases"][0]["data"]
+        alone = strict_json(self.run_program(*options, "--turn", "1", "--prefill", "2k", "--prompts", "4").out)
+        self.assertEqual((batches["n_prompts"], batches["mean_tokens"]),
+                         (4, alone["cases"][0]["data"]["mean_tokens"]))
+        limit = alone["cases"][0]["memory"]["planned"]["total"] + 1000
+        rows = strict_json(self.run_program(
+            *[o for o in options if o not in ("--budget", "64")], "--turn", "1", "--prefill", "1k,2k", "--budget",
+            "64,2048", "--prompts", "2",
+            "--memory-limit", str(limit), code=4).out)["cases"]
+        statuses = [row["result"]["cases"][0]["status"] for row in rows]
+        self.assertEqual(statuses[2:], ["ok", "skipped_memory"])
+        self.assertEqual(statuses[0], "ok")
+
     def test_the_report_says_from_where_it_pays(self):
         options = self.tiny(FOUR_HEADS, dataset="synthetic", prefill=None, ladder="128,256,512")
         self.assertIn("Against the context\n- triforce: ", self.run_program(*options).out)

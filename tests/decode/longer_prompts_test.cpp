@@ -58,7 +58,8 @@ TEST(LongerPromptsOnce, GoOnFromWholePromptsAlone) {
   ToyRun run(backend, pair, toy_options(), {200, 20, all_methods()});
   const std::vector<Token> prompt = toy_prompt(200, kVocab, 1);
   const auto prefill = [&](const StopRequested& stop) {
-    return run.context.prefill(prompts_of({prompt}), {}, stop);
+    const auto kept = run.context.prefill(prompts_of({prompt}), {}, stop);
+    return kept ? std::optional(kept->kept) : std::nullopt;
   };
   int asked = 0;
   EXPECT_EQ(prefill([&] { return ++asked > 3; }), std::nullopt);
@@ -70,6 +71,30 @@ TEST(LongerPromptsOnce, GoOnFromWholePromptsAlone) {
   EXPECT_THROW(run.context.prefill(prompts_of({wrong}), {}, {}), Error);
   EXPECT_TRUE(run.context.prompt(0).empty());
   EXPECT_EQ(prefill({}), 0);
+}
+
+// What a batch copies takes no time, and is no beginning that was kept.
+TEST(LongerPromptsOnce, CopiesAreCountedApart) {
+  const std::unique_ptr<Backend> cpu = make_cpu_backend({1, std::nullopt});
+  ShortPasses backend(*cpu);
+  const ToyPair pair(backend, DType::kF32, kVocab);
+  RunShape shape{300, 20, all_methods()};
+  shape.lanes = 2;
+  ToyRun run(backend, pair, toy_options(), shape);
+  const std::vector<Token> a = toy_prompt(300, kVocab, 1), b = toy_prompt(300, kVocab, 2);
+  const auto prefill = [&](const std::vector<std::vector<Token>>& prompts) {
+    const auto kept = run.context.prefill(prompts_of(prompts), {}, {});
+    return std::pair(kept->kept, kept->copied);
+  };
+  const std::int64_t rows = run.context.model().max_rows(), whole = 299 / rows * rows;
+  EXPECT_EQ(prefill({a, a}), std::pair(std::int64_t{0}, std::int64_t{300}));
+  EXPECT_EQ(prefill({a, b}), std::pair(whole, std::int64_t{0}));
+  EXPECT_EQ(prefill({a, b}), std::pair(2 * whole, std::int64_t{0}));
+  // A lane that fails leaves no lane with a prompt.
+  std::vector<Token> wrong = b;
+  wrong[10] = kVocab;
+  EXPECT_THROW(run.context.prefill(prompts_of({a, wrong}), {}, {}), Error);
+  EXPECT_EQ(prefill({a, b}), std::pair(std::int64_t{0}, std::int64_t{0}));
 }
 
 }  // namespace

@@ -15,10 +15,10 @@ class SlowEngine final : public Engine {
   explicit SlowEngine(int token_ms, std::optional<Method> slow = {})
       : token_ms_(token_ms), slow_(slow) {}
 
-  std::optional<std::int64_t> prefill_context(std::span<const PromptTokens> /*prompts*/,
-                                              const PrefillProgress& /*progress*/,
-                                              const StopRequested& /*stop*/) override {
-    return 0;
+  std::optional<PromptsKept> prefill_context(std::span<const PromptTokens> /*prompts*/,
+                                             const PrefillProgress& /*progress*/,
+                                             const StopRequested& /*stop*/) override {
+    return PromptsKept{};
   }
   PrefillMetrics prefill_methods(const PrefillProgress& /*progress*/,
                                  const StopRequested& /*stop*/) override {
