@@ -132,7 +132,8 @@ void set_prompts_of_context(std::span<PlannedRun* const> runs, PlannedRun& of) {
     if (!run->is_left || run->context_of != of.context_of) continue;
     shape.longest_prompt = std::max(shape.longest_prompt, run->plan.run.max_prompt);
     shape.shortest_prompt = std::min(shape.shortest_prompt, run->plan.run.max_prompt);
-    if (run->config != of.config && of.config->turn > 0) shape.shortest_prompt = 2;  // not known yet
+    if (run->config != of.config && of.config->turn > 0)
+      shape.shortest_prompt = 2;  // not known yet
   }
 }
 
