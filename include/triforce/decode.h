@@ -234,11 +234,9 @@ class Context {
   Lane& lane_at(int lane) { return lanes_[static_cast<std::size_t>(lane)]; }
   const Lane& lane_at(int lane) const { return lanes_[static_cast<std::size_t>(lane)]; }
 
-  // Drops what follows the last whole pass of the tokens that a lane's prompt has in common with
-  // this one. Returns how many are left.
+  // Forgets a lane's prompt, and what follows the last whole pass of the tokens that it has in
+  // common with this one. Returns how many tokens are left.
   std::int64_t keep_beginning(Lane& lane, PromptTokens prompt);
-  std::optional<PromptsKept> fill(std::span<const PromptTokens> prompts,
-                                  const PrefillProgress& progress, const StopRequested& stop);
 
   Backend& backend_;
   const ModelWeights& weights_;

@@ -154,7 +154,7 @@ struct RunSession::Impl {
   }
   std::int64_t memory_for_prompts() const;
   void read_data();
-  const Prompts& read_prompts(const RunConfig& c, std::int64_t& bytes);
+  void read_prompts(const RunConfig& c, std::int64_t& bytes);
   double seconds_spent() const {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   }
@@ -281,8 +281,7 @@ std::int64_t RunSession::Impl::memory_for_prompts() const {
 }
 
 // Those of key_of(c). `bytes`: of what was read before.
-const RunSession::Impl::Prompts& RunSession::Impl::read_prompts(const RunConfig& c,
-                                                                std::int64_t& bytes) {
+void RunSession::Impl::read_prompts(const RunConfig& c, std::int64_t& bytes) {
   const auto room = [&] { return std::max<std::int64_t>(0, memory_for_prompts() - bytes); };
   const auto count = [&](std::span<const std::vector<Token>> read) {
     for (const auto& tokens : read) bytes += std::ssize(tokens) * std::int64_t{sizeof(Token)};
@@ -312,7 +311,6 @@ const RunSession::Impl::Prompts& RunSession::Impl::read_prompts(const RunConfig&
       return text_of(*tokenizer, ids);
     };
   }
-  return kept;
 }
 
 // What a data set cannot give at one length is a reason for the runs of that length alone. Throws

@@ -108,20 +108,17 @@ class PromptCollector {
     }
   }
 
-  // Ids without BOS, all of them, unless they are too many for a prompt, or too few.
-  void add_whole(std::span<const Token> ids, const std::string& source) {
-    const std::size_t n = first_.size() + ids.size();
-    if (n < 2 || n > static_cast<std::size_t>(request_.prefill)) {
-      ++out_.info.n_skipped;
+  // All of a text, unless that is too many tokens for a prompt, or too few.
+  void add_whole(const std::string& text, const std::string& source) {
+    const std::vector<Token> ids = encode(text);
+    std::vector<Token> tokens = first_;
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+    if (tokens.size() < 2 || std::ssize(tokens) > request_.prefill) {
+      skip();
       return;
     }
     check_room(std::ssize(out_.prompts) + 1);
-    std::vector<Token> tokens = first_;
-    tokens.insert(tokens.end(), ids.begin(), ids.end());
     out_.prompts.push_back({std::move(tokens), source});
-  }
-  void add_whole(const std::string& text, const std::string& source) {
-    add_whole(encode(text), source);
   }
   void skip() { ++out_.info.n_skipped; }
 

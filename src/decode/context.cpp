@@ -58,34 +58,17 @@ std::int64_t Context::keep_beginning(Lane& lane, PromptTokens prompt) {
   return lane.cache->length();
 }
 
+// Lanes have their prompts when all are processed: whatever ends it before leaves none.
 std::optional<PromptsKept> Context::prefill(std::span<const PromptTokens> prompts,
                                             const PrefillProgress& progress,
                                             const StopRequested& stop) {
   TF_CHECK(std::ssize(prompts) == lanes(), "{} prompts of {} lanes", prompts.size(), lanes());
+  std::int64_t total = 0, before = 0;
   for (const PromptTokens p : prompts) {
     TF_CHECK(std::ssize(p) >= 2 && std::ssize(p) <= shape_.max_prompt,
              "prompt of {} tokens, at most {}", p.size(), shape_.max_prompt);
+    total += std::ssize(p);
   }
-  std::optional<PromptsKept> kept;
-  try {
-    kept = fill(prompts, progress, stop);
-  } catch (...) {
-    for (Lane& lane : lanes_) lane.prompt.clear();
-    throw;
-  }
-  if (!kept) {
-    for (Lane& lane : lanes_) lane.prompt.clear();
-    return std::nullopt;
-  }
-  backend_.synchronize();
-  return kept;
-}
-
-std::optional<PromptsKept> Context::fill(std::span<const PromptTokens> prompts,
-                                         const PrefillProgress& progress,
-                                         const StopRequested& stop) {
-  std::int64_t total = 0, before = 0;
-  for (const PromptTokens p : prompts) total += std::ssize(p);
   std::vector<std::int64_t> kept_of_lane;
   for (std::size_t l = 0; l < prompts.size(); ++l) {
     kept_of_lane.push_back(keep_beginning(lanes_[l], prompts[l]));
@@ -105,8 +88,11 @@ std::optional<PromptsKept> Context::fill(std::span<const PromptTokens> prompts,
     } else {
       return std::nullopt;
     }
-    lane.prompt.assign(prompts[l].begin(), prompts[l].end());
     before += std::ssize(prompts[l]);
+  }
+  backend_.synchronize();
+  for (std::size_t l = 0; l < prompts.size(); ++l) {
+    lanes_[l].prompt.assign(prompts[l].begin(), prompts[l].end());
   }
   return kept;
 }
