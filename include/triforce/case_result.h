@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "triforce/acceptance_result.h"
+#include "triforce/energy_result.h"
 #include "triforce/metrics.h"
 #include "triforce/param.h"
 #include "triforce/result_context.h"
@@ -320,6 +321,8 @@ struct CaseResult {
   std::optional<AnsweredResult> answered;
   std::optional<Speedup> speedup;
   std::optional<BatchResult> batch;
+  std::optional<CaseEnergy> energy = {};
+  std::optional<CaseCost> cost = {};
   MemoryResult memory;
   Lossless lossless;
   std::vector<PromptOutput> output;
@@ -364,6 +367,9 @@ void fields(auto& v, CaseResult& c) {
   v("answered", c.answered, "what the texts hold of the expected answers; null: none is known");
   v("speedup", c.speedup, "against the baseline; null: this is it, or the run has none");
   v("batch", c.batch, "the prompts that were decoded together; null: each was decoded alone");
+  v("energy", c.energy,
+    "what its tokens took of energy; null: nothing was read (context.energy.sensors say why)");
+  v("cost", c.cost, "what its tokens cost; null: no --price");
   v("memory", c.memory, "memory");
   v("lossless", c.lossless, "comparison of the tokens with the baseline's");
   v.group("output", "what was generated", [&](auto& g) {

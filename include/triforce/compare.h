@@ -83,7 +83,7 @@ struct MetricComparison {
 void fields(auto& v, MetricComparison& m) {
   v("metric", m.metric,
     "case (whether it can be compared), lossless, tokens, counters, acceptance.inner, "
-    "acceptance.outer or ms_per_token");
+    "acceptance.outer, ms_per_token or joules_per_token (read as ms_per_token below)");
   v("verdict", m.verdict,
     "same (or no worse than allowed), faster, slower, higher, lower, different, ambiguous or "
     "missing");
@@ -183,6 +183,8 @@ void fields(auto& v, Comparison& c) {
 //   groups' levels: what differs from process to process is in none of the above. Runs took turns
 //   and are exchangeable if nothing changed. mann_whitney() and hodges_lehmann() of these values
 //   decide, so that drift between runs widens the interval instead of forbidding a verdict.
+// - joules_per_token: the same statistics, of cases where both sides read energy. It is said, and
+//   decides nothing.
 Comparison compare_results(const ResultFile& base, const ResultFile& other,
                            const CompareOptions& options, const CaseRules& rules);
 

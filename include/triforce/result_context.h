@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "triforce/energy.h"
+
 namespace triforce {
 
 struct ClockRange {
@@ -69,6 +71,7 @@ struct ResultContext {
   std::optional<std::vector<std::string>> throttle_reasons;
   std::optional<std::string> pcie;
   std::optional<MachineLoad> load;
+  std::optional<RunEnergy> energy = {};
   std::optional<double> measured_read_gbs, measured_read_gbs_after, measured_copy_gbs,
       measured_h2d_gbs;
   std::optional<double> measured_gemm_gflops;
@@ -103,6 +106,7 @@ void fields(auto& v, ResultContext& c) {
     "what kept the processors busy while these cases were at work, others of a sweep left out; of "
     "several machines, on that of which other processes and guests took the largest part; null: "
     "the system does not say");
+  v("energy", c.energy, "how energy was read, and where it went; null: an older build");
   v("measured_read_gbs", c.measured_read_gbs, "read bandwidth measured in this run, 1e9 bytes/s");
   v("measured_read_gbs_after", c.measured_read_gbs_after,
     "the same once more when all was measured; null: cut short, several ranks, or no memory left");

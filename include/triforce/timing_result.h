@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "triforce/acceptance_result.h"
+#include "triforce/energy.h"
 #include "triforce/metrics.h"
 #include "triforce/tensor.h"
 
@@ -24,6 +25,7 @@ struct Sample {
   std::uint64_t seed = 0;
   std::int64_t tokens = 0, rounds = 0, rebuilds = 0;
   double decode_ms = 0;
+  std::optional<ByDomain> energy = {};
   bool stopped_at_eos = false;
   std::string tokens_sha256;
   std::optional<std::string> generated_in;
@@ -45,6 +47,8 @@ void fields(auto& v, Sample& s) {
   v("rebuilds", s.rebuilds, "selections of the retrieval cache after the prompt's");
   v("decode_ms", s.decode_ms, "from the first decode pass to the last token, ms");
   v.derived("ms_per_token", s.ms_per_token(), "decode_ms / tokens; null: no tokens");
+  v("energy", s.energy,
+    "that this generation took, of a batch the same share for each prompt, J; null: not read");
   v("stopped_at_eos", s.stopped_at_eos, "whether an end-of-sequence token ended it");
   v("tokens_sha256", s.tokens_sha256, "SHA-256 of the ids as little-endian 32-bit words, hex");
   v("generated_in", s.generated_in,

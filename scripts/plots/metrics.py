@@ -57,6 +57,12 @@ METRICS = {
                          lambda case: figure_of(case.get("divergence"), "mean")),
     "answered": Metric("Expected words in the generated text", True, False, "answered",
                        lambda case: figure_of(case.get("answered"), "mean")),
+    "joules": Metric("Joules per token (less is better)", True, True, "joules",
+                     lambda case: figure_of((case.get("energy") or {}).get("joules_per_token"), "geometric_mean")),
+    "saving": Metric("Energy of autoregressive decoding over that of the method", True, True, "saving",
+                     lambda case: figure_of(case.get("energy"), "saving", "saving_ci95_low", "saving_ci95_high"), 1.0),
+    "cost": Metric("EUR for a million tokens (less is better)", True, True, "cost",
+                   lambda case: figure_of(case.get("cost"), "eur_per_million_tokens")),
 }
 
 

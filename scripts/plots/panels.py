@@ -9,7 +9,7 @@ from plots.results import distinct
 from plots.settings import machine_text
 from plots.verdicts import best_settings, of_base, of_runs, unrelated_sentence
 from plots.words import (byte_size, fixed, is_baseline, kind_of, lossless_text, merged, parameter_count,
-                         setting_name, setting_text)
+                         setting_name, setting_text, short_number)
 
 SHOWN, MANY = 4, 12  # so many pictures and verdicts stand open, others are folded
 MOST = 60  # of verdicts and of cases in a picture; a table has all
@@ -75,6 +75,16 @@ def split_text(split):
             "the host)")
 
 
+def sensors_text(energy):
+    """Of each domain of energy: how it was read and its idle power, or why not."""
+    said = []
+    for sensor in energy["sensors"]:
+        idle = sensor["idle_watts"]
+        said.append(f"{sensor['domain']}: {sensor['unread'] or sensor['source'] or 'not read'}"
+                    + ("" if idle is None else f", {fixed(idle, 1)} W idle"))
+    return "; ".join(said)
+
+
 GBS = "{:.1f} GB/s".format
 # Title, member of context, how it is said. The last member says whether it is shown where no run
 # has it: what a run always should have measured is.
@@ -96,7 +106,8 @@ FACTS = (
     ("copy bandwidth", "measured_copy_gbs", GBS, True),
     ("host to device", "measured_h2d_gbs", GBS, False),
     ("matrix products", "measured_gemm_gflops", "{:.0f} GFLOP/s".format, False),
-    ("processors busy", "load", load_text, True), ("hybrid split", "hybrid_split", split_text, False),
+    ("processors busy", "load", load_text, True), ("energy", "energy", sensors_text, False),
+    ("hybrid split", "hybrid_split", split_text, False),
     ("command line", "argv", " ".join, True),
 )
 
@@ -307,6 +318,23 @@ def memory(rows):
     return "memory", "Memory, planned against measured", table + drawn
 
 
+def energy(rows):
+    rows = [row for row in rows if row.case and (measure(row, "joules") or measure(row, "cost"))]
+    body, label = [], Labels(rows).of
+    for row in rows:
+        found = row.case["energy"] or {}
+        parts = [*((found.get(name) or {}).get(domain) for name in ("per_token", "above_idle")
+                   for domain in ("processor", "memory", "gpu")), found.get("watts")]
+        body.append([text(label(row)), figure(measure(row, "joules"), 4), figure(measure(row, "saving"), 2, "x"),
+                     *(NONE if value is None else short_number(value) for value in parts),
+                     figure(measure(row, "cost"), 3)])
+    domains = ["processor", "memory", "GPU"]
+    head = ["case", "J/token", "saving", *domains, *(f"{name}, above idle" for name in domains), "W", "EUR/1M tokens"]
+    caption = ("Decoding alone, without prefill. J/token: of all domains that were read; saving: the baseline's over "
+               "this one; domains: J/token.")
+    return ("energy", "Energy and cost", page.table(head, body, numeric=range(1, 11), caption=caption)) if body else None
+
+
 def lossless(rows):
     rows = [row for row in rows if row.case and is_measured(row)]
     body, label = [], Labels(rows).of
@@ -354,6 +382,7 @@ PANELS = (
     pictured("phases", "Time of a round", lambda row: row.case["phases_ms_per_round"],
              lambda rows: part(rows, figures.phases)),
     memory,
+    energy,
     pictured("noise", "Noise", lambda row: measure(row, "ms-per-token"), lambda rows: part(rows, figures.noise)),
     lossless,
     pictured("text", "Text", first_text,

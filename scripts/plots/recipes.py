@@ -10,7 +10,7 @@ from plots.words import is_measured, lossless_text, setting_text, short_number
 
 USUAL = ("ms-per-token", "speedup", "acceptance")  # of recipes that name no figures of their own
 RATES = {"acceptance", "inner-acceptance", "alpha", "recovery", "copied", "answered", "as-ar"}
-FACTORS = {"speedup", "bound"}
+FACTORS = {"speedup", "bound", "saving"}
 VERDICTS = {"holds": "good", "reversed": "bad", "undecided": "muted", "not_measured": "muted"}
 # Of what was published: member, heading, digits, unit.
 PUBLISHED = (("ms_per_token", "ms/token", 1, ""), ("speedup", "speedup", 2, "x"), ("alpha", "alpha", 4, ""),

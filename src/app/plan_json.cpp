@@ -29,7 +29,7 @@ void fields(auto& v, PublishedPart& part) {
 struct MethodPart {
   std::string method;
   std::vector<double> acceptance;
-  std::optional<double> ms_per_token, speedup;
+  std::optional<double> ms_per_token, speedup, eur_per_million_tokens;
   std::optional<int> gamma, inner_gamma;
   std::vector<PublishedPart> published;
 };
@@ -38,6 +38,8 @@ void fields(auto& v, MethodPart& m) {
   v("acceptance", m.acceptance, "per-token acceptance that is assumed, innermost level first");
   v("ms_per_token", m.ms_per_token, "predicted, ms; null: the run does not fit");
   v("speedup", m.speedup, "predicted, over ar; null: the run does not fit");
+  v("eur_per_million_tokens", m.eur_per_million_tokens,
+    "predicted, without prefill; null: no --price, or the run does not fit");
   v("gamma", m.gamma, "tokens proposed per outer verification; null: none, or it does not fit");
   v("inner_gamma", m.inner_gamma, "per inner verification; null: no inner level, or no fit");
   v("published", m.published, "results published for this setting on this machine");
@@ -181,7 +183,11 @@ MethodPart method_part(const RunConfig& config, const MachinePlan& p, std::size_
     if (spec.speculates()) part.gamma = m.gammas.gamma;
     if (spec.levels() > 1) part.inner_gamma = m.gammas.inner_gamma;
   }
-  if (part.ms_per_token) part.speedup = f.autoregressive_ms / *part.ms_per_token;
+  if (!part.ms_per_token) return part;
+  part.speedup = f.autoregressive_ms / *part.ms_per_token;
+  if (config.price_eur_per_hour) {
+    part.eur_per_million_tokens = predicted_cost(config, *part.ms_per_token);
+  }
   return part;
 }
 

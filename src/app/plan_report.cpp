@@ -62,4 +62,9 @@ std::string acceptance_source(const RunConfig& config, const PlanInput& in) {
                      source, kPaperDrafter);
 }
 
+double predicted_cost(const RunConfig& config, double ms_per_token) {
+  const double tokens_per_s = 1000 * config.batch / ms_per_token;
+  return *cost_at(*config.price_eur_per_hour, tokens_per_s).eur_per_million_tokens;
+}
+
 }  // namespace triforce

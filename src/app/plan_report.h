@@ -37,6 +37,10 @@ std::string plan_table(const RunConfig& config, const PlanReport& report);
 std::string plan_json(const RunConfig& config, const PlanReport& report);
 std::string plan_schema();  // the JSON Schema of plan_json()
 
+// EUR for a million tokens of prompts that are decoded together, each at this time per token, by
+// config.price_eur_per_hour, which is given.
+double predicted_cost(const RunConfig& config, double ms_per_token);
+
 // Says where the assumed acceptances come from, and whether they are another pair's.
 std::string acceptance_source(const RunConfig& config, const PlanInput& in);
 

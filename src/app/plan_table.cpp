@@ -52,10 +52,12 @@ bool any_published(const MachinePlan& p) {
 struct Row {
   std::string machine = {}, near = {}, method = {}, ms = {}, speedup = {}, gammas = {},
               published = {};
+  std::optional<std::string> cost = {};  // nullopt: there is no such column
 };
 std::string text(const Row& r) {
-  std::string line = fmt::format("{:<20}{:>12}  {:<20}{:>9}{:>9}  {:<8}{}", r.machine, r.near,
-                                 r.method, r.ms, r.speedup, r.gammas, r.published);
+  std::string line =
+      fmt::format("{:<20}{:>12}  {:<20}{:>9}{:>9}{}  {:<8}{}", r.machine, r.near, r.method, r.ms,
+                  r.speedup, r.cost ? fmt::format("{:>9}", *r.cost) : "", r.gammas, r.published);
   line.erase(line.find_last_not_of(' ') + 1);
   return line + '\n';
 }
@@ -79,13 +81,17 @@ std::string machine_rows(const RunConfig& config, const MachinePlan& p) {
     if (it == config.methods.end()) return std::string();
     return published_text(p.published[static_cast<std::size_t>(it - config.methods.begin())]);
   };
-  std::string out =
-      text({p.machine.name, near, to_string(kBaselineMethod),
-            fmt::format("{:.2f}", f.autoregressive_ms), "1.00x", "-", published(kBaselineMethod)});
+  const auto cost = [&](double ms_per_token) -> std::optional<std::string> {
+    if (!config.price_eur_per_hour) return std::nullopt;
+    return short_number(predicted_cost(config, ms_per_token));
+  };
+  std::string out = text({p.machine.name, near, to_string(kBaselineMethod),
+                          fmt::format("{:.2f}", f.autoregressive_ms), "1.00x", "-",
+                          published(kBaselineMethod), cost(f.autoregressive_ms)});
   for (const MethodForecast& m : f.methods) {
     out += text({"", "", m.method->name, fmt::format("{:.2f}", m.ms_per_token),
                  fmt::format("{:.2f}x", f.autoregressive_ms / m.ms_per_token), gammas_text(m),
-                 published(m.method->method)});
+                 published(m.method->method), cost(m.ms_per_token)});
   }
   return out;
 }
@@ -112,14 +118,20 @@ std::string machine_table(const RunConfig& config, const PlanReport& r) {
     return p.refusal.empty() && p.forecast.fits() && any_published(p);
   };
   const bool published = std::ranges::any_of(r.machines, shown);
-  std::string out = "\n" + text({"machine", "near layers", "method", "ms/token", "speedup",
-                                 "gammas", published ? "published" : ""});
+  std::string out =
+      "\n" + text({"machine", "near layers", "method", "ms/token", "speedup", "gammas",
+                   published ? "published" : "",
+                   config.price_eur_per_hour ? std::optional("EUR/1M") : std::nullopt});
   for (const MachinePlan& p : r.machines) out += machine_rows(config, p);
   const bool short_of_gpu = std::ranges::any_of(r.machines, [](const MachinePlan& p) {
     return p.refusal.empty() && p.forecast.gpu_missing_bytes > 0;
   });
   if (short_of_gpu && !config.kv_offload && !config.on_chip) {
     out += "--kv-offload would keep KV rows that do not fit in host memory.\n";
+  }
+  if (config.price_eur_per_hour) {
+    out += fmt::format("EUR/1M: cost of a million tokens at {} EUR an hour, without prefill.\n",
+                       short_number(config.price_eur_per_hour));
   }
   const bool lossy =
       std::ranges::any_of(config.methods, [](Method m) { return !spec_of(m).is_lossless(); });

@@ -82,6 +82,7 @@ std::string session_key(const RunConfig& c) {
                                         "ignore_eos",
                                         "synthetic_acceptance",
                                         "measure_recovery",
+                                        "price",
                                         "repetitions",
                                         "warmup",
                                         "max_noise"};
@@ -160,6 +161,7 @@ struct RunSession::Impl {
   }
   void check_time() const;
   void measure_bounds();
+  void measure_idle();
   bool none_is_left() const {
     return std::ranges::all_of(runs, [](const Run& r) { return r.unrun.has_value(); });
   }
@@ -188,7 +190,7 @@ void RunSession::Impl::open() {
   std::vector<const RunConfig*> configs;
   for (const Run& run : runs) configs.push_back(&run.request.config);
   Prepared prepared = prepare(configs, local);
-  start->open(std::move(prepared.session), std::move(prepared.models));
+  start->open(std::move(prepared.session), std::move(prepared.models), config().powercap);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Run& run = runs[i];
     run.is_left = start->agree(!prepared.refusals[i]);
@@ -396,11 +398,26 @@ void RunSession::Impl::check_memory_of_all() {
   if (last && none_is_left()) throw NotRun(*last);
 }
 
+// Says how energy is read, and what all ranks take of it before they load their models.
+void RunSession::Impl::measure_idle() {
+  const ByDomain watts = start->measure_idle_watts();
+  RunEnergy& energy = result_context.energy.emplace();
+  energy.sensors = start->meters().sensors();
+  for (std::size_t i = 0; i < energy.sensors.size(); ++i) {
+    EnergySensor& s = energy.sensors[i];
+    s.idle_watts = watts.*kDomains[i];
+    if (!s.source || s.idle_watts) continue;
+    s.source.reset();
+    s.unread = "not read by another rank";
+  }
+}
+
 void RunSession::Impl::prepare_to_measure() {
   check_memory_of_all();
   RankedStart::choose_contexts(planned, start->session().backend.get());
   // Memory was checked until here for the most that the plan can take.
   start->agree_on_contexts(planned);
+  measure_idle();
   std::int64_t to_take = 0;
   for_each_to_measure([&](Run& run) {
     run.memory = plan_memory(run.plan);
@@ -446,7 +463,9 @@ Hooks RunSession::Impl::hooks_of(Run& run, std::size_t i, const GpuMonitor* moni
     hooks.timeout_s = std::max(1e-3, limit - seconds_spent());
   }
   hooks.monitor = monitor;
-  hooks.load = &run.load.emplace([this] { return start->machines().of_machines(gather_load); });
+  hooks.load = &run.load.emplace([this] { return start->meters().load(gather_readings); });
+  const bool reads_energy = result_context.energy->idle_watts().total().has_value();
+  if (reads_energy) hooks.joules = [this] { return start->meters().joules(gather_readings); };
   hooks.observer = run.observer.get();
   hooks.shares_context = run.request.shares_context;
   hooks.context = run.context_of;

@@ -170,6 +170,37 @@ void check_rates(const CheckedCase& c) {
   }
 }
 
+void check_energy(const CheckedCase& c) {
+  if (c.result.cost) {
+    const CaseCost& cost = *c.result.cost;
+    check_value(c, "cost.eur_per_million_tokens", cost.eur_per_million_tokens,
+                cost_at(cost.eur_per_hour, c.result.timing.tokens_per_s).eur_per_million_tokens);
+  }
+  if (!c.result.energy) return;
+  const CaseEnergy& found = *c.result.energy;
+  const ByDomain idle = c.run.context.energy.value_or(RunEnergy{}).idle_watts();
+  const CaseEnergy e = energy_of(c.result, baseline_of(c.run), idle).value_or(CaseEnergy{});
+  const auto check = [&](std::string_view name, const std::optional<double>& its,
+                         const std::optional<double>& expected) {
+    check_value(c, fmt::format("energy.{}", name), its, expected);
+  };
+  check("joules_per_token.geometric_mean", found.joules_per_token.geometric_mean,
+        e.joules_per_token.geometric_mean);
+  check("joules_per_token.ci95_low", found.joules_per_token.ci95_low, e.joules_per_token.ci95_low);
+  check("joules_per_token.ci95_high", found.joules_per_token.ci95_high,
+        e.joules_per_token.ci95_high);
+  check("saving", found.saving, e.saving);
+  check("saving_ci95_low", found.saving_ci95_low, e.saving_ci95_low);
+  check("saving_ci95_high", found.saving_ci95_high, e.saving_ci95_high);
+  check("watts", found.watts, e.watts);
+  for (std::size_t i = 0; i < kDomains.size(); ++i) {
+    check(fmt::format("per_token.{}", kDomainNames[i]), found.per_token.*kDomains[i],
+          e.per_token.*kDomains[i]);
+    check(fmt::format("above_idle.{}", kDomainNames[i]), found.above_idle.*kDomains[i],
+          e.above_idle.*kDomains[i]);
+  }
+}
+
 }  // namespace
 
 void check_statistics(const CheckedCase& c) {
@@ -177,6 +208,7 @@ void check_statistics(const CheckedCase& c) {
   check_noise(c);
   check_speedup(c);
   check_batch(c);
+  check_energy(c);
   check_rates(c);
 }
 

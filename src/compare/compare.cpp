@@ -159,8 +159,8 @@ Comparison compare_results(const ResultFile& base, const ResultFile& other,
   note_absent("new", other, options, out.notes);
   std::set<std::string> absent = base.absent;
   absent.insert(other.absent.begin(), other.absent.end());
-  std::vector<LatencySamples> latencies;
-  std::vector<std::size_t> timed;  // whose cases they are of
+  std::vector<LatencySamples> latencies, energies;
+  std::vector<std::size_t> timed, metered;  // whose cases they are of
   for (const MatchedCase& m : matched) {
     CaseComparison& c = out.cases.emplace_back(CaseComparison{m.case_id, m.label, m.method, {}});
     if (!m.problem.empty()) {
@@ -176,11 +176,19 @@ Comparison compare_results(const ResultFile& base, const ResultFile& other,
     if (options.no_latency) continue;
     latencies.push_back(latency_samples(m));
     timed.push_back(out.cases.size() - 1);
+    if (std::optional<LatencySamples> energy = energy_samples(m)) {
+      energies.push_back(std::move(*energy));
+      metered.push_back(out.cases.size() - 1);
+    }
   }
-  std::vector<MetricComparison> rows = compare_latency(latencies, options);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    out.cases[timed[i]].metrics.push_back(std::move(rows[i]));
-  }
+  const auto add_rows = [&](std::vector<MetricComparison> rows,
+                            const std::vector<std::size_t>& of) {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      out.cases[of[i]].metrics.push_back(std::move(rows[i]));
+    }
+  };
+  add_rows(compare_latency(latencies, options), timed);
+  add_rows(compare_energy(energies, options), metered);
   if (count(out, Outcome::kInconclusive) > 0) out.exit_code = ExitCode::kInconclusive;
   if (count(out, Outcome::kRegressed) > 0) out.exit_code = ExitCode::kRegression;
   out.verdict = printable(verdict_of(out));

@@ -106,13 +106,13 @@ Work work_of(const Sample& s) {
 
 using Groups = std::map<std::pair<int, Work>, Stratum>;
 
-Groups groups_of(const MatchedCase& c, bool by_work) {
+Groups groups_of(const MatchedCase& c, FigureOf figure, bool by_work) {
   Groups groups;
   for (const bool is_base : {true, false}) {
     for (const Measured& m : is_base ? c.base : c.other) {
       for (const Sample* s : timed_samples(*m.result)) {
         Stratum& group = groups[{s->prompt, by_work ? work_of(*s) : Work{}}];
-        (is_base ? group.base : group.other).push_back(s->ms_per_token());
+        (is_base ? group.base : group.other).push_back(figure(*s));
       }
     }
   }
@@ -256,22 +256,22 @@ Tested measure(const LatencySamples& samples, int resamples) {
 
 }  // namespace
 
-LatencySamples latency_samples(const MatchedCase& c) {
+LatencySamples latency_samples(const MatchedCase& c, FigureOf figure) {
   LatencySamples samples;
   samples.problem = incomparable(c);
   samples.incomparable = !samples.problem.empty();
   if (samples.incomparable) return samples;
   samples.problem = disturbance(c);
-  Groups groups = groups_of(c, true);
+  Groups groups = groups_of(c, figure, true);
   const bool by_work = std::ranges::all_of(
       groups, [](const auto& g) { return !g.second.base.empty() && !g.second.other.empty(); });
-  if (!by_work) groups = groups_of(c, false);
+  if (!by_work) groups = groups_of(c, figure, false);
   for (const bool is_base : {true, false}) {
     for (const Measured& m : is_base ? c.base : c.other) {
       std::vector<double>& logs = (is_base ? samples.runs_base : samples.runs_other).emplace_back();
       for (const Sample* s : timed_samples(*m.result)) {
         const Stratum& group = groups.at({s->prompt, by_work ? work_of(*s) : Work{}});
-        logs.push_back(std::log(s->ms_per_token()) - level_of(group));
+        logs.push_back(std::log(figure(*s)) - level_of(group));
       }
     }
   }
@@ -310,6 +310,41 @@ std::vector<MetricComparison> compare_latency(const std::vector<LatencySamples>&
   std::vector<MetricComparison> rows;
   rows.reserve(all.size());
   for (Tested& t : all) rows.push_back(std::move(t.row));
+  return rows;
+}
+
+namespace {
+
+// 0 or less: it is not known.
+double joules_per_token_of(const Sample& s) {
+  return s.energy.value_or(ByDomain{}).total().value_or(0) / static_cast<double>(s.tokens);
+}
+
+}  // namespace
+
+std::optional<LatencySamples> energy_samples(const MatchedCase& c) {
+  for (const std::vector<Measured>* side : {&c.base, &c.other}) {
+    for (const Measured& m : *side) {
+      for (const Sample* s : timed_samples(*m.result)) {
+        if (s->tokens < 1 || !(joules_per_token_of(*s) > 0)) return std::nullopt;
+      }
+    }
+  }
+  return latency_samples(c, joules_per_token_of);
+}
+
+std::vector<MetricComparison> compare_energy(const std::vector<LatencySamples>& cases,
+                                             const CompareOptions& options) {
+  std::vector<MetricComparison> rows = compare_latency(cases, options);
+  for (MetricComparison& m : rows) {
+    m.metric = "joules_per_token";
+    if (m.outcome != Outcome::kPassed) m.outcome = Outcome::kNotGated;
+    if (m.verdict == Verdict::kSlower) {
+      m.verdict = Verdict::kHigher;
+      m.reason = fmt::format("higher by more than {}", percent_over(options.latency_threshold));
+    }
+    if (m.verdict == Verdict::kFaster) m.verdict = Verdict::kLower;
+  }
   return rows;
 }
 

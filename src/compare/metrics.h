@@ -33,7 +33,16 @@ struct LatencySamples {
   std::string problem;  // empty: they can be compared; without groups there is nothing to show
   bool incomparable = false;  // the problem is that they are of different machines or settings
 };
-LatencySamples latency_samples(const MatchedCase& c);
+using FigureOf = double (*)(const Sample& s);
+inline double ms_per_token_of(const Sample& s) { return s.ms_per_token(); }
+// `figure`: what is compared of each sample, above 0.
+LatencySamples latency_samples(const MatchedCase& c, FigureOf figure = ms_per_token_of);
+// The same of joules per token; nullopt: a timed sample of either side has no energy.
+std::optional<LatencySamples> energy_samples(const MatchedCase& c);
+// joules_per_token of the cases, tested as times are. Nothing is gated: a counter of a machine
+// counts what else it does, too.
+std::vector<MetricComparison> compare_energy(const std::vector<LatencySamples>& cases,
+                                             const CompareOptions& options);
 // ms_per_token of the cases, with one correction over all of them.
 std::vector<MetricComparison> compare_latency(const std::vector<LatencySamples>& cases,
                                               const CompareOptions& options,

@@ -11,7 +11,9 @@
 namespace triforce {
 namespace {
 
-bool is_time(const MetricComparison& m) { return m.metric == "ms_per_token"; }
+bool is_energy(const MetricComparison& m) { return m.metric == "joules_per_token"; }
+// Whether its change is a ratio.
+bool is_ratio(const MetricComparison& m) { return m.metric == "ms_per_token" || is_energy(m); }
 bool is_rate(const MetricComparison& m) { return m.metric.starts_with("acceptance."); }
 
 std::string value_text(const MetricComparison& m, const std::optional<double>& value) {
@@ -27,14 +29,14 @@ std::string without_sign_of_zero(std::string text) {
 
 std::string change_text(const MetricComparison& m) {
   if (!m.change) return "-";
-  return without_sign_of_zero(is_time(m) ? fmt::format("{:+.1f}%", 100 * (*m.change - 1))
-                                         : fmt::format("{:+.4f}", *m.change));
+  return without_sign_of_zero(is_ratio(m) ? fmt::format("{:+.1f}%", 100 * (*m.change - 1))
+                                          : fmt::format("{:+.4f}", *m.change));
 }
 
 std::string ends_text(const MetricComparison& m) {
   if (!m.interval) return "-";
   const auto text = [&](double end) {
-    return without_sign_of_zero(is_time(m) ? percent_over(end) : fmt::format("{:.3f}", end));
+    return without_sign_of_zero(is_ratio(m) ? percent_over(end) : fmt::format("{:.3f}", end));
   };
   return interval_text(text(m.interval->low), text(m.interval->high));
 }
@@ -88,7 +90,9 @@ std::vector<std::string> notes_of(const Comparison& c) {
       if (m.outcome == Outcome::kPassed) continue;
       std::string text = fmt::format("{}: {}", m.metric, m.reason);
       if (m.outcome == Outcome::kNotGated) {
-        text += is_time(m) ? "; not required (--require-latency)" : "; not required (--exact)";
+        text += is_energy(m)  ? "; energy decides nothing"
+                : is_ratio(m) ? "; not required (--require-latency)"
+                              : "; not required (--exact)";
       }
       add_name(found, std::move(text), one.label);
     }
@@ -130,7 +134,9 @@ const char* colour_of(const MetricComparison& m) {
     case Outcome::kPassed:
       break;
   }
-  return m.verdict == Verdict::kFaster || m.verdict == Verdict::kHigher ? kGreen : "";
+  const bool better = m.verdict == Verdict::kFaster || m.verdict == Verdict::kHigher ||
+                      m.verdict == Verdict::kLower;  // lower rates have not passed
+  return better ? kGreen : "";
 }
 
 // A line or several, which end in a newline, in a colour; "": as they are.

@@ -1,7 +1,5 @@
 #include "host/gpu_monitor.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -11,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "host/nvml.h"
 #include "triforce/format.h"
 
 namespace triforce {
@@ -18,11 +17,7 @@ namespace {
 
 constexpr auto kPeriod = std::chrono::milliseconds(100);
 
-// The part of NVML's C interface that is used (NVML API reference: nvmlReturn_t, nvmlClockType_t,
-// nvmlClocksEventReasons).
-constexpr int kSuccess = 0;
-constexpr int kSmClock = 1;
-using Device = void*;
+// nvmlClocksEventReasons.
 constexpr std::array<std::pair<unsigned long long, const char*>, 5> kReasons = {{
     {0x04, kPowerCap},
     {0x08, "hw_slowdown"},
@@ -31,60 +26,11 @@ constexpr std::array<std::pair<unsigned long long, const char*>, 5> kReasons = {
     {0x80, "hw_power_brake_slowdown"},
 }};
 
-class Library {
- public:
-  explicit Library(const std::string& name) : handle_(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-    find(init_, "nvmlInit_v2");
-    find(shutdown_, "nvmlShutdown");
-    find(by_bus_id_, "nvmlDeviceGetHandleByPciBusId_v2");
-    find(clock, "nvmlDeviceGetClockInfo");
-    find(link_generation, "nvmlDeviceGetCurrPcieLinkGeneration");
-    find(link_width, "nvmlDeviceGetCurrPcieLinkWidth");
-    find(reasons, "nvmlDeviceGetCurrentClocksEventReasons");
-    // Its name before driver 535.
-    if (reasons == nullptr) find(reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
-    begun_ = init_ != nullptr && init_() == kSuccess;
-  }
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
-  ~Library() {
-    if (begun_ && shutdown_ != nullptr) shutdown_();
-    if (handle_ != nullptr) dlclose(handle_);
-  }
-
-  // nullptr: not there, or not a device it knows.
-  Device device(const std::string& pci_bus_id) const {
-    Device found = nullptr;
-    if (!begun_ || by_bus_id_ == nullptr || by_bus_id_(pci_bus_id.c_str(), &found) != kSuccess) {
-      return nullptr;
-    }
-    return found;
-  }
-
-  // nullptr: the library has no such function.
-  int (*clock)(Device, int, unsigned*) = nullptr;
-  int (*reasons)(Device, unsigned long long*) = nullptr;
-  int (*link_generation)(Device, unsigned*) = nullptr;
-  int (*link_width)(Device, unsigned*) = nullptr;
-
- private:
-  template <class F>
-  void find(F& function, const char* name) {
-    if (handle_ != nullptr) function = reinterpret_cast<F>(dlsym(handle_, name));
-  }
-
-  void* handle_;
-  bool begun_ = false;
-  int (*init_)() = nullptr;
-  int (*shutdown_)() = nullptr;
-  int (*by_bus_id_)(const char*, Device*) = nullptr;
-};
-
 }  // namespace
 
 class GpuMonitor::Sampler {
  public:
-  Sampler(std::unique_ptr<Library> library, Device device)
+  Sampler(std::unique_ptr<Nvml> library, Nvml::Device device)
       : library_(std::move(library)), device_(device) {
     look();
     thread_ = std::thread([this] {
@@ -130,13 +76,13 @@ class GpuMonitor::Sampler {
   void look() {
     unsigned mhz = 0, generation = 0, width = 0;
     unsigned long long reasons = 0;
-    const bool has_clock =
-        library_->clock != nullptr && library_->clock(device_, kSmClock, &mhz) == kSuccess;
+    const bool has_clock = library_->clock != nullptr &&
+                           library_->clock(device_, Nvml::kSmClock, &mhz) == Nvml::kSuccess;
     const bool has_reasons =
-        library_->reasons != nullptr && library_->reasons(device_, &reasons) == kSuccess;
+        library_->reasons != nullptr && library_->reasons(device_, &reasons) == Nvml::kSuccess;
     const bool has_link = library_->link_generation != nullptr && library_->link_width != nullptr &&
-                          library_->link_generation(device_, &generation) == kSuccess &&
-                          library_->link_width(device_, &width) == kSuccess;
+                          library_->link_generation(device_, &generation) == Nvml::kSuccess &&
+                          library_->link_width(device_, &width) == Nvml::kSuccess;
     const std::scoped_lock lock(mutex_);
     if (has_clock) {
       min_mhz_ = clock_samples_ == 0 ? mhz : std::min(min_mhz_, mhz);
@@ -148,8 +94,8 @@ class GpuMonitor::Sampler {
     if (has_link) link_ = std::max(link_, std::pair{generation, width});
   }
 
-  std::unique_ptr<Library> library_;
-  Device device_;
+  std::unique_ptr<Nvml> library_;
+  Nvml::Device device_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool ending_ = false;
@@ -162,8 +108,8 @@ class GpuMonitor::Sampler {
 };
 
 GpuMonitor::GpuMonitor(const std::string& pci_bus_id, const std::string& library) {
-  auto nvml = std::make_unique<Library>(library);
-  Device device = nvml->device(pci_bus_id);
+  auto nvml = std::make_unique<Nvml>(library);
+  Nvml::Device device = nvml->device(pci_bus_id);
   if (device != nullptr) sampler_ = std::make_unique<Sampler>(std::move(nvml), device);
 }
 

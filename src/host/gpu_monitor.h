@@ -1,11 +1,11 @@
-// A GPU's clocks and link while a run goes on, from NVML: NVIDIA's management library, which comes
-// with the driver and is loaded at run time.
+// A GPU's clocks and link while a run goes on, from NVML.
 #pragma once
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "host/nvml.h"
 #include "triforce/report.h"
 
 namespace triforce {
@@ -27,8 +27,7 @@ struct GpuObservation {
 class GpuMonitor {
  public:
   // pci_bus_id: "0000:17:00.0". Never throws for what is missing; observed() is then empty.
-  explicit GpuMonitor(const std::string& pci_bus_id,
-                      const std::string& library = "libnvidia-ml.so.1");
+  explicit GpuMonitor(const std::string& pci_bus_id, const std::string& library = kNvmlLibrary);
   ~GpuMonitor();
   GpuMonitor(const GpuMonitor&) = delete;
   GpuMonitor& operator=(const GpuMonitor&) = delete;

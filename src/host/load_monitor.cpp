@@ -1,61 +1,14 @@
 #include "host/load_monitor.h"
 
-#include <sched.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <fstream>
-#include <sstream>
-#include <utility>
 
-#include "core/sha256.h"
-#include "host/control_group.h"
 #include "triforce/format.h"
 
 namespace triforce {
 namespace {
 
-// The kernel counts in ticks, of which a hundred make a second nearly everywhere.
-constexpr double kLeastTicks = 20;
-
-double ticks_per_second() {
-  const long ticks = sysconf(_SC_CLK_TCK);
-  return ticks > 0 ? static_cast<double>(ticks) : 100.0;
-}
-
-double seconds(const timeval& t) {
-  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
-}
-
-// N of a line "cpuN ...", -1 of any other.
-int processor_of(const std::string& name) {
-  int n = -1;
-  if (name.size() <= 3 || !name.starts_with("cpu")) return -1;
-  const auto [end, error] = std::from_chars(name.data() + 3, name.data() + name.size(), n);
-  return error == std::errc() && end == name.data() + name.size() ? n : -1;
-}
-
-// The ranks of a run tell each other this.
-struct RankPlace {
-  std::array<char, 65> machine{};  // a digest
-  cpu_set_t processors{};
-};
-
-RankPlace place_of_this(const std::string& machine_id) {
-  RankPlace place;
-  std::ifstream file(machine_id);
-  std::string id;
-  std::getline(file, id);
-  sha256_hex(id).copy(place.machine.data(), place.machine.size() - 1);
-  CPU_ZERO(&place.processors);
-  if (sched_getaffinity(0, sizeof place.processors, &place.processors) != 0) {
-    CPU_ZERO(&place.processors);
-  }
-  return place;
-}
+// The kernel counts in hundredths of a second nearly everywhere: of less a share is too coarse.
+constexpr double kLeastSeconds = 0.2;
 
 // Adds what passed between two readings of the same machines; false: they are not known.
 bool add_passed(const std::vector<LoadTimes>& begin, const std::vector<LoadTimes>& end,
@@ -82,7 +35,7 @@ bool add_passed(const std::vector<LoadTimes>& begin, const std::vector<LoadTimes
 
 std::optional<MachineLoad> load_of(const LoadTimes& t) {
   const double each = (t.busy + t.idle + t.stolen) / t.processors;
-  if (each * ticks_per_second() < kLeastTicks) return std::nullopt;
+  if (each < kLeastSeconds) return std::nullopt;
   MachineLoad load;
   load.processors = t.processors;
   load.own = t.own / each;
@@ -98,74 +51,6 @@ double taken_share(const MachineLoad& load) {
 }
 
 }  // namespace
-
-RunLoad::RunLoad(RankLinks& links, LoadSource source)
-    : links_(links),
-      proc_stat_(std::move(source.proc_stat)),
-      control_group_root_(std::move(source.control_group_root)) {
-  const std::vector<RankPlace> places = links.gather_values(place_of_this(source.machine_id));
-  const RankPlace& own = places[static_cast<std::size_t>(links.shard().rank)];
-  std::vector<const RankPlace*> machines;
-  cpu_set_t wanted;
-  CPU_ZERO(&wanted);
-  for (const RankPlace& p : places) {
-    const auto known =
-        std::ranges::find_if(machines, [&](const RankPlace* m) { return m->machine == p.machine; });
-    machine_of_.push_back(static_cast<int>(known - machines.begin()));
-    if (known == machines.end()) machines.push_back(&p);
-    if (p.machine == own.machine) CPU_OR(&wanted, &wanted, &p.processors);
-  }
-  for (int n = 0; n < CPU_SETSIZE; ++n) {
-    if (CPU_ISSET(n, &wanted)) wanted_.push_back(n);
-  }
-}
-
-LoadTimes RunLoad::of_rank() const {
-  LoadTimes t;
-  rusage usage{};
-  if (getrusage(RUSAGE_SELF, &usage) != 0) return {};
-  t.own = seconds(usage.ru_utime) + seconds(usage.ru_stime);
-  t.throttled = control_group(control_group_root_).throttled_s.value_or(0);
-  std::ifstream file(proc_stat_);
-  const double per_second = ticks_per_second();
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    std::string name;
-    words >> name;
-    if (!std::ranges::binary_search(wanted_, processor_of(name))) continue;
-    // user (guests in it), nice, system, idle, iowait, irq, softirq, steal
-    std::array<double, 8> ticks{};
-    for (double& x : ticks) words >> x;
-    if (!words) return {};
-    t.busy += (ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6]) / per_second;
-    t.idle += (ticks[3] + ticks[4]) / per_second;
-    t.stolen += ticks[7] / per_second;
-    ++t.processors;
-  }
-  return t;
-}
-
-std::vector<LoadTimes> RunLoad::of_machines(Gather gather) const {
-  std::vector<LoadTimes> machines;
-  try {
-    const std::vector<LoadTimes> ranks = gather(links_, of_rank());
-    for (std::size_t r = 0; r < ranks.size(); ++r) {
-      if (ranks[r].processors == 0) return {};
-      const auto m = static_cast<std::size_t>(machine_of_[r]);
-      if (m == machines.size()) {
-        machines.push_back(ranks[r]);
-        continue;
-      }
-      machines[m].own += ranks[r].own;
-      // All ranks of one group say the same.
-      machines[m].throttled = std::max(machines[m].throttled, ranks[r].throttled);
-      ++machines[m].processes;
-    }
-  } catch (const Error&) {  // the next call of an engine says it
-    return {};
-  }
-  return machines;
-}
 
 void LoadMonitor::pause() {
   unknown_ = unknown_ || !add_passed(begin_, read_(), sum_);

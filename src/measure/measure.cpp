@@ -85,9 +85,10 @@ bool Measurement::prefill(int first, SharedPrefill& target) {
   const StopRequested stop = [this] { return stopped(); };
   PrefillMetrics metrics;
   const bool done = guarded(nullptr, [&] {
-    if (prefill_target(prompts, progress, target)) {
+    energy_.during(&EnergySpent::prefill, [&] {
+      if (!prefill_target(prompts, progress, target)) return;
       metrics = engine_->prefill_methods(progress, stop);
-    }
+    });
     metrics.interrupted = metrics.interrupted || !target.done;
     metrics.fill_ms[kFullPass] = target.ms.value_or(0);
   });
@@ -127,11 +128,18 @@ bool Measurement::generate_now(MethodState& m, const TokenCallback& on_tokens,
   const bool later_warmup = first.warmup && first.prompt > 0;
   const std::int64_t tokens =
       later_warmup ? std::min<std::int64_t>(c_.gen_len, kLaterWarmupTokens) : c_.gen_len;
-  std::vector<RunMetrics> lanes = engine_->generate(m.method->method, tokens, first.seed,
-                                                    static_cast<std::uint32_t>(first.prompt),
-                                                    on_tokens, [this] { return stopped(); });
+  std::vector<RunMetrics> lanes;
+  const ByDomain joules =
+      energy_.during(first.warmup ? &EnergySpent::warmup : &EnergySpent::decode, [&] {
+        lanes = engine_->generate(m.method->method, tokens, first.seed,
+                                  static_cast<std::uint32_t>(first.prompt), on_tokens,
+                                  [this] { return stopped(); });
+      });
   if (std::ranges::any_of(lanes, &RunMetrics::interrupted)) return false;
-  for (std::size_t l = 0; l < lanes.size(); ++l) runs[l].metrics = std::move(lanes[l]);
+  for (std::size_t l = 0; l < lanes.size(); ++l) {
+    runs[l].metrics = std::move(lanes[l]);
+    if (joules.total()) runs[l].energy = 1 / static_cast<double>(lanes.size()) * joules;
+  }
   for (const MeasuredRun& run : runs) {
     if (!run.metrics.failed_at) continue;
     fail(&m, CaseStatus::kError, ExitCode::kNumeric,
@@ -268,6 +276,7 @@ void Measurement::warm_up(int first) {
 void Measurement::resume() {
   begin_ = Clock::now();
   if (in_.hooks.load != nullptr) in_.hooks.load->resume();
+  energy_.resume();
 }
 
 // Until the next prompt: others may be at work.
@@ -276,6 +285,7 @@ void Measurement::pause() {
   spent_s_ += std::chrono::duration<double>(Clock::now() - begin_).count();
   begin_ = Clock::now();
   if (in_.hooks.load != nullptr) in_.hooks.load->pause();
+  energy_.pause();
 }
 
 // For a stream that left the baseline's on one of these prompts: was it a close call?
@@ -353,8 +363,10 @@ void Measurement::warm_up_again(int first) {
       if (!m.is_measured() || m.failed || taken || stopped()) continue;
       guarded(&m, [&] {
         ask(*engine_, c_, m.asked());
-        engine_->generate(m.method->method, c_.gen_len, c_.seed, static_cast<std::uint32_t>(first),
-                          {}, [this] { return stopped(); });
+        energy_.during(&EnergySpent::warmup, [&] {
+          engine_->generate(m.method->method, c_.gen_len, c_.seed,
+                            static_cast<std::uint32_t>(first), {}, [this] { return stopped(); });
+        });
       });
     }
   }

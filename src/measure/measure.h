@@ -108,6 +108,8 @@ struct Hooks {
   double timeout_s = 0;                 // after which it ends; 0: never
   const GpuMonitor* monitor = nullptr;  // of the GPU that is measured; null: none
   LoadMonitor* load = nullptr;          // of this input alone: watches while it is at work
+  // What all ranks have taken of energy so far, J; empty: it cannot be read.
+  std::function<ByDomain()> joules = {};
   MeasureObserver* observer = nullptr;
   // Whether other cases use the context too, in this process or in another one of the same sweep.
   bool shares_context = false;

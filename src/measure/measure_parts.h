@@ -20,6 +20,7 @@ struct MeasuredRun {
   std::uint64_t seed = 0;
   RunMetrics metrics;
   std::optional<std::string> generated_in;  // run id of the measurement that it is taken from
+  std::optional<ByDomain> energy = {};      // J, its share of a batch; nullopt: not read
 };
 
 // A B C, then C B A, and so on: drift of the machine hits all methods alike.

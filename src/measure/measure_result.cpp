@@ -6,6 +6,8 @@
 #include "host/machine.h"
 #include "measure/measure_state.h"
 #include "options/identity.h"
+#include "report/printers.h"
+#include "statistics/by_prompt.h"
 #include "statistics/statistics.h"
 
 namespace triforce {
@@ -24,6 +26,7 @@ class CaseBuilder {
     fill_figures(m, c);
     fill_speedup(m, c);
     fill_batch(c);
+    if (c_.price_eur_per_hour) c.cost = cost_at(*c_.price_eur_per_hour, c.timing.tokens_per_s);
     fill_tuning(c);
     fill_validity(m, c);
     fill_output(m, c);
@@ -332,6 +335,7 @@ RunResult build_result(const MeasureInput& input, const MeasurementState& state)
   r.context.throttle_reasons = state.gpu.throttle_reasons;
   r.context.pcie = state.gpu.pcie;
   r.context.load = state.load;
+  if (r.context.energy) r.context.energy->spent = state.energy;
   r.context.measured_read_gbs_after = state.read_gbs_after;
   r.run_id = make_run_id(r.context, state.salt);
   r.exit_code = state.first_error;
@@ -353,6 +357,8 @@ RunResult build_result(const MeasureInput& input, const MeasurementState& state)
       r.exit_code = ExitCode::kInconclusive;
     }
   }
+  const ByDomain idle_watts = r.context.energy.value_or(RunEnergy{}).idle_watts();
+  for (CaseResult& c : r.cases) c.energy = energy_of(c, baseline_of(r), idle_watts);
   return r;
 }
 

@@ -55,6 +55,7 @@ struct MeasurementState {
   MemoryResult memory;
   GpuObservation gpu;
   std::optional<MachineLoad> load;
+  std::optional<EnergySpent> energy;
   std::optional<double> read_gbs_after;
   std::int64_t longest_prompt = 0;  // tokens
   bool ended = false;               // false: an interim result

@@ -11,7 +11,9 @@ void Measurement::tune_open(const std::vector<Token>& tokens, bool last, SharedP
     observer_.on_prefill(tuned_, kTuningPrompts, pass, done, total);
   };
   const std::vector<PromptTokens> lanes(static_cast<std::size_t>(c_.batch), tokens);
-  if (!prefill_target(lanes, progress, target)) return;
+  bool done = false;
+  energy_.during(&EnergySpent::prefill, [&] { done = prefill_target(lanes, progress, target); });
+  if (!done) return;
   tuner_->use_prompt(*engine_, *target.ms * 1e-3, last);
   ++tuned_;
   if (!tuner_->chosen()) return;
@@ -56,6 +58,7 @@ void Measurement::restore() {
   spent_s_ = whole.back().spent_s;
   gpu_before_ = whole.back().gpu;
   if (in_.hooks.load != nullptr) in_.hooks.load->restore(whole.back().load);
+  energy_.restore(whole.back().energy);
   for (const MethodState& m : state_.methods) {
     index_ += std::ssize(m.runs) / c_.batch;
     for (const MeasuredRun& run : m.runs) {
@@ -84,6 +87,7 @@ void Measurement::finish_batch(int first) {
     if (in_.hooks.monitor != nullptr) {
       record.gpu = merged(gpu_before_, in_.hooks.monitor->observed());
     }
+    record.energy = energy_.spent();
     if (in_.hooks.on_prompt) in_.hooks.on_prompt(record);
     add_record(state_, std::move(record));
   }
@@ -104,6 +108,7 @@ RunResult Measurement::result(bool ended) {
   if (!closed_) state_.memory = memory();
   if (in_.hooks.monitor != nullptr) state_.gpu = merged(gpu_before_, in_.hooks.monitor->observed());
   if (in_.hooks.load != nullptr) state_.load = in_.hooks.load->observed();
+  state_.energy = energy_.spent();
   RunResult r = build_result(in_, state_);
   if (ended) r.context.end = iso_time_now();
   return r;

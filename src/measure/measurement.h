@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "measure/energy_account.h"
 #include "measure/measure_state.h"
 #include "measure/shared_baselines.h"
 #include "measure/tuner.h"
@@ -37,7 +38,8 @@ class Measurement {
       : in_(input),
         c_(*input.facts.config),
         shared_(shared),
-        observer_(input.hooks.observer != nullptr ? *input.hooks.observer : silent_) {
+        observer_(input.hooks.observer != nullptr ? *input.hooks.observer : silent_),
+        energy_(input.hooks.joules) {
     TF_CHECK(in_.machine.backend != nullptr && in_.machine.target != nullptr &&
              !in_.workload.prompts.empty());
     for (const auto& prompt : in_.workload.prompts) {
@@ -138,6 +140,7 @@ class Measurement {
   bool warmed_ = false;         // something has been generated here
   std::optional<Tuner> tuner_;  // if anything is left to auto
   int tuned_ = 0;               // tuning prompts so far
+  EnergyAccount energy_;
   MeasurementState state_;
 };
 

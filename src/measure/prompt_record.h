@@ -44,6 +44,7 @@ void fields(auto& v, MeasuredRun& r) {
   v("seed", r.seed, "seed of this generation");
   v("metrics", r.metrics, "what was measured");
   v("generated_in", r.generated_in, "run_id of the case that it was generated for; null: this one");
+  v("energy", r.energy, "what it took, J; null: not read");
 }
 void fields(auto& v, PrefillMetrics& p) {
   v.group("fill_ms", "filling the cache of each pass", [&](auto& g) {
@@ -135,6 +136,7 @@ struct PromptRecord {
   double spent_s = 0;
   std::vector<LoadTimes> load;  // empty: not known
   GpuObservation gpu;
+  std::optional<EnergySpent> energy = {};  // nullopt: not read
 };
 void fields(auto& v, PromptRecord& r) {
   v("prompt", r.prompt, "index of the prompt");
@@ -147,6 +149,7 @@ void fields(auto& v, PromptRecord& r) {
   v("spent_s", r.spent_s, "time of the case until then, s");
   v("load", r.load, "of each machine until then; empty: not known");
   v("gpu", r.gpu, "of the GPU until then");
+  v("energy", r.energy, "what the case took until then; null: not read");
 }
 
 struct MeasurementState;

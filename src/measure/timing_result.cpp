@@ -46,6 +46,7 @@ Sample to_sample(const MeasuredRun& r, int batch) {
   s.rounds = r.metrics.rounds;
   s.rebuilds = r.metrics.rebuilds;
   s.decode_ms = r.metrics.decode_ms;
+  s.energy = r.energy;
   s.stopped_at_eos = r.metrics.stopped_at_eos;
   s.generated_in = r.generated_in;
   s.tokens_sha256 = tokens_sha256(r.metrics.tokens);

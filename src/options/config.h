@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "host/energy_meter.h"
 #include "triforce/checkpoint.h"
 #include "triforce/compare.h"
 #include "triforce/decode.h"
@@ -110,6 +111,8 @@ struct RunConfig {
   // says; a case that stays above is not comparable, and the run inconclusive. nullopt: not
   // checked.
   std::optional<double> max_noise_pct;
+  std::optional<double> price_eur_per_hour;  // of the machine; nullopt: tokens have no price
+  std::string powercap = kPowercapFolder;    // of RAPL's counters
   double timeout_s = 0;  // of the whole run; unfinished cases get status timeout. 0: none
 
   // Sweeps: the journal that is begun or continued; empty: none.

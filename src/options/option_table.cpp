@@ -369,6 +369,13 @@ std::vector<Option> measuring() {
         "method is above it, up to 5 times as many repetitions are made. A case that stays above "
         "it is marked not comparable, and the exit code is 8",
         kShaped, Role::kMeasures, real({.high = 1000, .open = true}, at(&C::max_noise_pct))),
+      o("price", {}, "EUR_PER_HOUR", "EUR per hour",
+        "price of the machine. Results then have the cost of a million tokens at the measured "
+        "tokens per second, prefill left out",
+        kShaped, Role::kMeasures, real({.high = 1e9, .open = true}, at(&C::price_eur_per_hour))),
+      o("powercap", {}, "DIR", "",
+        "folder of Linux's energy counters (RAPL), such as a container's own mount of it", kShaped,
+        Role::kMeasures, text("a folder", at(&C::powercap))),
       o("timeout", {}, "S", "seconds",
         "limit of the whole run, in a sweep of each case. What is not finished by then gets the "
         "status timeout",

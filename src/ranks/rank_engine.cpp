@@ -137,12 +137,12 @@ struct Build {
   std::int64_t max_prompt, max_generated;
 };
 struct Drop {};
-struct Load {};
+struct Read {};
 struct End {};
 
 // One call; `tokens` tokens more follow.
 struct Call {
-  std::variant<End, Build, Drop, Load, PrefillContext, PrefillMethods, Generate, SetLanes,
+  std::variant<End, Build, Drop, Read, PrefillContext, PrefillMethods, Generate, SetLanes,
                SetGammas, SetTree, SetBudget, PassMs, Top2Margin, Divergence, ProbsAfterPrompt,
                SelectedChunks>
       of;
@@ -285,7 +285,7 @@ std::unique_ptr<Engine> lead(RankLinks& links, const BuildEngine& build, int run
   return std::make_unique<LeadingEngine>(links, build, Build{run, max_prompt, max_generated});
 }
 
-void follow(RankLinks& links, const BuildEngine& build, const std::function<LoadTimes()>& load) {
+void follow(RankLinks& links, const BuildEngine& build, const std::function<RankReading()>& read) {
   const Callbacks none;
   std::unique_ptr<Engine> engine;
   std::vector<Token> tokens;
@@ -297,8 +297,8 @@ void follow(RankLinks& links, const BuildEngine& build, const std::function<Load
       links.meet(links.timeout());
       continue;
     }
-    if (std::holds_alternative<Load>(call.of)) {
-      links.gather_values(load ? load() : LoadTimes{});
+    if (std::holds_alternative<Read>(call.of)) {
+      links.gather_values(read ? read() : RankReading{});
       continue;
     }
     try {
@@ -321,8 +321,8 @@ void follow(RankLinks& links, const BuildEngine& build, const std::function<Load
   }
 }
 
-std::vector<LoadTimes> gather_load(RankLinks& links, const LoadTimes& own) {
-  announce(links, Load{});
+std::vector<RankReading> gather_readings(RankLinks& links, const RankReading& own) {
+  announce(links, Read{});
   return links.gather_values(own);
 }
 

@@ -8,7 +8,7 @@
 
 #include "comm/rank_links.h"
 #include "core/forwarding_backend.h"
-#include "core/load_times.h"
+#include "host/rank_reading.h"
 #include "triforce/decode.h"
 
 namespace triforce {
@@ -39,13 +39,13 @@ using BuildEngine = std::function<std::unique_ptr<Engine>(int run, std::int64_t 
 // not every rank has by itself ends the links. Throws as `build`.
 std::unique_ptr<Engine> lead(RankLinks& links, const BuildEngine& build, int run,
                              std::int64_t max_prompt, std::int64_t max_generated);
-// Another rank: makes the calls that rank 0 announces, until it says that there are no more; `load`
-// answers gather_load() (empty: not known). Throws the error that ended the links.
+// Another rank: makes the calls that rank 0 announces, until it says that there are no more; `read`
+// answers gather_readings() (empty: not known). Throws the error that ended the links.
 void follow(RankLinks& links, const BuildEngine& build,
-            const std::function<LoadTimes()>& load = {});
-// Rank 0, between calls of its engine: its own times and those of the other ranks, in their order.
+            const std::function<RankReading()>& read = {});
+// Rank 0, between calls of its engine: its own meters and those of the other ranks, in their order.
 // Throws as RankLinks.
-std::vector<LoadTimes> gather_load(RankLinks& links, const LoadTimes& own);
+std::vector<RankReading> gather_readings(RankLinks& links, const RankReading& own);
 // Rank 0, after the last engine.
 void dismiss(RankLinks& links);
 

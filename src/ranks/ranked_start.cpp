@@ -32,7 +32,7 @@ RankedStart::RankedStart(RankLinks& links, const RunConfig& config) : links_(lin
               links_.shard().size, config.tp);
 }
 
-void RankedStart::open(Session session, ModelPair models) {
+void RankedStart::open(Session session, ModelPair models, const std::string& powercap) {
   session_ = std::move(session);
   models_ = std::move(models);
   RankFacts facts = {{"dtype", to_string(session_.dtype)},
@@ -45,7 +45,10 @@ void RankedStart::open(Session session, ModelPair models) {
   }
   links_.meet();  // opening a device takes its time
   expect_same(links_, facts);
-  machines_.emplace(links_);
+  MeterSource source;
+  source.energy.powercap = powercap;
+  if (session_.gpu) source.energy.pci_bus_id = session_.gpu->pci_bus_id;
+  meters_.emplace(links_, std::move(source));
   backend_.emplace(*session_.backend, links_);
   if (session_.gpu && links_.shard().size > 1) {
     communicator_ = connect_devices(*session_.backend, links_);
@@ -276,7 +279,7 @@ void follow_rank_0(std::span<const RunConfig> configs, RankLinks& links, const L
   Session session = open_session(session_options(config), local);
   const bool drafts = std::ranges::any_of(
       configs, [](const RunConfig& c) { return any_method(c.methods, &MethodSpec::has_drafter); });
-  start.open(std::move(session), choose_models(config, drafts));
+  start.open(std::move(session), choose_models(config, drafts), config.powercap);
   std::vector<PlannedRun> runs(configs.size());
   std::vector<PlannedRun*> all;
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -286,6 +289,7 @@ void follow_rank_0(std::span<const RunConfig> configs, RankLinks& links, const L
     all.push_back(&runs[i]);
   }
   start.agree_on_contexts(all);
+  start.measure_idle_watts();
   std::int64_t to_take = 0;
   for (const PlannedRun& run : runs) {
     if (run.is_left) to_take = std::max(to_take, plan_memory(run.plan).bytes_to_take());
@@ -296,7 +300,7 @@ void follow_rank_0(std::span<const RunConfig> configs, RankLinks& links, const L
     const PlannedRun& run = runs.at(static_cast<std::size_t>(i));
     return start.engine(run, run.plan.run.methods, max_prompt, max_generated);
   };
-  follow(links, build, [&] { return start.machines().of_rank(); });
+  follow(links, build, [&] { return start.meters().of_rank(); });
 }
 
 }  // namespace triforce

@@ -4,9 +4,10 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "comm/rank_processes.h"
-#include "host/load_monitor.h"
+#include "host/run_meters.h"
 #include "host/session.h"
 #include "options/models.h"
 #include "ranks/rank_engine.h"
@@ -34,9 +35,10 @@ class RankedStart {
   // Compares the build and the options, and --tp with the number of ranks. The links outlive it.
   RankedStart(RankLinks& links, const RunConfig& config);
 
-  // Compares dtype, kind of processor and models, and connects the devices: by NCCL if there is
-  // one, else through the host's memory. Throws as connect_devices().
-  void open(Session session, ModelPair models);
+  // Compares dtype, kind of processor and models, opens the meters (`powercap`: RAPL's folder), and
+  // connects the devices: by NCCL if there is one, else through the host's memory. Throws as
+  // connect_devices().
+  void open(Session session, ModelPair models, const std::string& powercap);
 
   // What rank 0 gives, on all ranks.
   bool agree(bool of_rank_0);
@@ -61,6 +63,9 @@ class RankedStart {
   // Throws as that.
   void agree_on_contexts(std::span<PlannedRun* const> runs);
 
+  // The power of all ranks while they wait for a second, W; RunMeters::measure_idle_watts().
+  ByDomain measure_idle_watts() { return meters_->measure_idle_watts(); }
+
   // Takes `bytes` of the device and loads the models, once no rank measures any more. `what` is
   // "load target" or "load drafter". Throws as load_model().
   void load(const RunConfig& config, std::int64_t bytes,
@@ -74,7 +79,7 @@ class RankedStart {
   const Session& session() const { return session_; }
   ModelPair& models() { return models_; }
   const Communicator& communicator() const { return *communicator_; }
-  const RunLoad& machines() const { return *machines_; }
+  const RunMeters& meters() const { return *meters_; }
   const ModelWeights& target() const { return target_; }
   // Null if there is no drafter.
   const ModelWeights* draft() const { return models_.draft ? &draft_ : nullptr; }
@@ -83,7 +88,7 @@ class RankedStart {
   RankLinks& links_;
   Session session_;
   ModelPair models_;
-  std::optional<RunLoad> machines_;
+  std::optional<RunMeters> meters_;
   std::optional<RankBackend> backend_;
   std::unique_ptr<Communicator> communicator_;
   ModelWeights target_, draft_;

@@ -26,6 +26,9 @@ const MetricInfo& info_of(CaseMetric metric) {
       {"tokens of the pass keys that were copied"},
       {"share of the expected words in the generated text"},
       {"tokens before the first that is not autoregressive decoding's"},
+      {"energy of a generated token, J"},
+      {"energy of a token of autoregressive decoding over that of the method"},
+      {"EUR for a million generated tokens"},
       {"ms of a pass over the full cache"},
       {"ms of a pass of the target over the retrieval cache"},
       {"ms of a pass of the target over a streaming cache"},
@@ -70,7 +73,7 @@ std::optional<std::string_view> level_of(CaseMetric metric) {
 }
 bool is_rate(CaseMetric metric) {
   return level_of(metric) || metric == CaseMetric::kAlpha ||
-         (metric >= CaseMetric::kRecovery && metric < CaseMetric::kPassMs);
+         (metric >= CaseMetric::kRecovery && metric <= CaseMetric::kAsAr);
 }
 
 std::optional<double> metric_of(const CaseResult& c, CaseMetric metric) {
@@ -89,6 +92,10 @@ std::optional<double> metric_of(const CaseResult& c, CaseMetric metric) {
   if (metric == CaseMetric::kRecovery) {
     return c.recovery ? std::optional(c.recovery->mean) : std::nullopt;
   }
+  if (metric == CaseMetric::kJoules)
+    return c.energy ? c.energy->joules_per_token.geometric_mean : std::nullopt;
+  if (metric == CaseMetric::kSaving) return c.energy ? c.energy->saving : std::nullopt;
+  if (metric == CaseMetric::kCost) return c.cost ? c.cost->eur_per_million_tokens : std::nullopt;
   const LevelResult* const level = find_level(c, level_of(metric).value_or("outer"));
   if (level == nullptr) return std::nullopt;
   const double rate = rate_of(*level, metric);

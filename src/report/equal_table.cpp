@@ -83,7 +83,8 @@ Levels levels_of(const std::vector<Line>& lines) {
 // Where the line is first as good as the level.
 std::string place_of(const Line& line, double level, CaseMetric metric) {
   const auto& points = line.measured;
-  const bool less = is_time(metric) || metric == CaseMetric::kDivergence;
+  const bool less = is_time(metric) || metric == CaseMetric::kDivergence ||
+                    metric == CaseMetric::kJoules || metric == CaseMetric::kCost;
   const auto is_as_good = [&](const auto& p) {
     return less ? p.second <= level : p.second >= level;
   };

@@ -98,6 +98,15 @@ std::vector<Figure> figures_of(const CaseResult& c) {
     add("speedup", "speedup over " + c.speedup->baseline, "x", false, c.speedup->value,
         interval_of(c.speedup->ci95_low, c.speedup->ci95_high));
   }
+  if (c.energy) {
+    const Distribution& joules = c.energy->joules_per_token;
+    add("joules-per-token", "energy per token", "J", true, joules.geometric_mean,
+        interval_of(joules.ci95_low, joules.ci95_high));
+  }
+  if (c.cost) {
+    add("eur-per-million-tokens", "cost of a million tokens", "EUR", true,
+        c.cost->eur_per_million_tokens, {});
+  }
   for (const LevelResult& level : c.acceptance) {
     const Interval none{NAN, NAN}, rates = level.ci95 ? level.ci95->acceptance_rate : none;
     add("acceptance-" + level.name, "acceptance " + level.name, "rate", false,

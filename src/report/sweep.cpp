@@ -39,7 +39,8 @@ std::string figure(const std::optional<double>& x, int digits) {
 
 std::string metric_text(const std::optional<double>& value, CaseMetric metric) {
   if (!value) return "-";
-  if (metric == CaseMetric::kSpeedup || metric == CaseMetric::kBound) {
+  if (metric == CaseMetric::kSpeedup || metric == CaseMetric::kBound ||
+      metric == CaseMetric::kSaving) {
     return fmt::format("{:.2f}x", *value);
   }
   return is_rate(metric) ? fmt::format("{:.3f}", *value) : short_number(value);

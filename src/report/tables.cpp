@@ -276,9 +276,9 @@ TextTable memory_table(const RunResult& r) {
 
 std::vector<TextTable> detail_tables(const RunResult& result) {
   std::vector<TextTable> tables;
-  for (const auto& of :
-       {prediction_table, tuning_table, generation_table, acceptance_table, position_table,
-        recovery_table, prefill_table, traffic_table, bus_table, phase_table, memory_table}) {
+  for (const auto& of : {prediction_table, tuning_table, generation_table, acceptance_table,
+                         position_table, recovery_table, prefill_table, traffic_table, bus_table,
+                         phase_table, energy_table, energy_parts_table, memory_table}) {
     tables.push_back(of(result));
   }
   return tables;

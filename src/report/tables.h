@@ -19,6 +19,9 @@ std::string name_of(const ForeignResult& result);
 // Rows of such results below a main_table(), and a column with their sources, unless there are
 // none.
 void add_foreign_rows(std::span<const ForeignResult> foreign, TextTable& table);
+// These have no rows if no case has energy or cost.
+TextTable energy_table(const RunResult& result);
+TextTable energy_parts_table(const RunResult& result);
 // Returns the tables that --details adds, in the order of the screen; some may have no rows.
 std::vector<TextTable> detail_tables(const RunResult& result);
 

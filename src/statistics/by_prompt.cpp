@@ -1,5 +1,6 @@
 #include "statistics/by_prompt.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <tuple>
@@ -48,6 +49,16 @@ FiguresBySample ms_per_token(const CaseResult& c) {
   return figures;
 }
 
+FiguresBySample joules_per_token(const CaseResult& c) {
+  FiguresBySample figures;
+  for (const Sample* s : timed_samples(c)) {
+    if (s->tokens < 1 || !s->energy || !s->energy->total()) continue;
+    figures[{s->prompt, s->repetition}] = {*s->energy->total() / static_cast<double>(s->tokens),
+                                           s->decoded_in()};
+  }
+  return figures;
+}
+
 std::optional<Estimate> paired_ratio(const FiguresBySample& base, const FiguresBySample& other) {
   std::vector<std::pair<Figure, Figure>> pairs;
   std::set<int> of_base, of_other;
@@ -65,6 +76,53 @@ std::optional<Estimate> paired_ratio(const FiguresBySample& base, const FiguresB
     others[group].push_back(b.value);
   }
   return ratio_interval(groups_of(std::move(bases)), groups_of(std::move(others)));
+}
+
+namespace {
+
+// All timed generations of a case. Prompts that were decoded together took their time once.
+struct EnergySums {
+  ByDomain joules = {0, 0, 0};
+  double tokens = 0, seconds = 0;
+};
+EnergySums energy_sums(const CaseResult& c) {
+  EnergySums sums;
+  std::map<std::pair<int, int>, double> ms;  // by what was decoded together, and repetition
+  for (const Sample* s : timed_samples(c)) {
+    if (s->tokens < 1) continue;
+    sums.joules = sums.joules + s->energy.value_or(ByDomain{});
+    sums.tokens += static_cast<double>(s->tokens);
+    double& longest = ms[{s->decoded_in(), s->repetition}];
+    longest = std::max(longest, s->decode_ms);
+  }
+  for (const auto& [at, longest] : ms) sums.seconds += longest * 1e-3;
+  return sums;
+}
+
+}  // namespace
+
+std::optional<CaseEnergy> energy_of(const CaseResult& c, const CaseResult* baseline,
+                                    const ByDomain& idle_watts) {
+  const EnergySums sums = energy_sums(c);
+  if (sums.tokens == 0 || !sums.joules.total()) return std::nullopt;
+  CaseEnergy e;
+  ByPrompt figures;
+  for (const auto& [at, figure] : joules_per_token(c)) {
+    figures[figure.decoded_in].push_back(figure.value);
+  }
+  e.joules_per_token = summarize(groups_of(std::move(figures)));
+  e.per_token = 1 / sums.tokens * sums.joules;
+  e.above_idle = 1 / sums.tokens * (sums.joules - sums.seconds * idle_watts);
+  if (sums.seconds > 0) e.watts = *sums.joules.total() / sums.seconds;
+  if (baseline == nullptr || baseline == &c) return e;
+  const auto saving = paired_ratio(joules_per_token(*baseline), joules_per_token(c));
+  if (!saving) return e;
+  e.saving = saving->value;
+  if (saving->interval) {
+    e.saving_ci95_low = saving->interval->low;
+    e.saving_ci95_high = saving->interval->high;
+  }
+  return e;
 }
 
 }  // namespace triforce

@@ -33,8 +33,16 @@ struct Figure {
 using FiguresBySample = std::map<std::pair<int, int>, Figure>;
 // Of timed samples that generated something.
 FiguresBySample ms_per_token(const CaseResult& c);
+// Likewise, of those with energy.
+FiguresBySample joules_per_token(const CaseResult& c);
 // ratio_interval() of base / other over the samples that both have, by prompt, or by the batches of
 // the side that has fewer of them. Nothing: they have no such sample.
 std::optional<Estimate> paired_ratio(const FiguresBySample& base, const FiguresBySample& other);
+
+// What the timed samples of a case say of its energy. `baseline`: the case that it saves from;
+// null: none. idle_watts: of each domain, W. nullopt: a timed sample has no energy, or there is
+// none.
+std::optional<CaseEnergy> energy_of(const CaseResult& c, const CaseResult* baseline,
+                                    const ByDomain& idle_watts);
 
 }  // namespace triforce

@@ -304,7 +304,7 @@ TEST(PlanReport, RanksAgreeOnOneSplit) {
         *reference, first ? Backend::FarRates{40, 10} : Backend::FarRates{20, 60});
     const Backend::FarShape& s = backend->shape;
     RankedStart start(links, config);
-    start.open(session_on(std::move(backend)), choose_models(config, true));
+    start.open(session_on(std::move(backend)), choose_models(config, true), config.powercap);
     PlanInput plan = start.agree_on_plan(config);
     const std::optional<HybridSplit> split = start.agree_on_split(config, plan);
     return fmt::format(
@@ -332,7 +332,7 @@ TEST(PlanReport, ASplitThatIsGivenIsNotMeasured) {
     const Backend::FarShape& shape = backend->shape;
     RankLinks alone({}, std::move(connect_ranks(1).at(0)), std::chrono::seconds(1));
     RankedStart start(alone, config);
-    start.open(session_on(std::move(backend)), choose_models(config, true));
+    start.open(session_on(std::move(backend)), choose_models(config, true), config.powercap);
     PlanInput plan = start.agree_on_plan(config);
     const auto before = plan.run.homes.host_heads;
     EXPECT_FALSE(start.agree_on_split(config, plan));

@@ -39,7 +39,8 @@ TEST(SessionKey, IsTheSameForWhatTheContextDoesNotDependOn) {
       {"measure-recovery", "true"},
       {"repetitions", "3"},
       {"warmup", "2"},
-      {"max-noise", "5"}};
+      {"max-noise", "5"},
+      {"price", "2.5"}};
   for (const auto& [option, value] : given) EXPECT_EQ(key_with(option, value), usual) << option;
 }
 
@@ -54,6 +55,7 @@ TEST(SessionKey, IsAnotherForWhatAllRunsOfASessionShare) {
                                       {"dataset", "needle"},
                                       {"kv-offload", "true"},
                                       {"on-chip", "1"},
+                                      {"powercap", "/host"},
                                       {"tp", "2"}}) {
     EXPECT_NE(key_with(option, value), usual) << option;
   }

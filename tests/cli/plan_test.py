@@ -114,7 +114,7 @@ class Refusals(ProgramTest):
                 ("repetitions", "0", "1.."), ("warmup", "-1", "0.."), ("timeout", "0", "a number"),
                 ("threads", "0", "1..1024"), ("on-chip", "-1", "0.."), ("device", "tpu", "cuda:N"),
                 ("cpu-isa", "mmx", "scalar"), ("memory-limit", "0", "byte count"),
-                ("max-noise", "0", "a number"), ("record", "logits", "tokens, chunks, probs"),
+                ("max-noise", "0", "a number"), ("price", "0", "a number"), ("record", "logits", "tokens, chunks, probs"),
                 ("record", "probs,probs", "at most once"), ("progress", "bar", "plain")]:
             with self.subTest(option=option, value=value):
                 self.refused(2, says, *self.tiny(**{option: value}))

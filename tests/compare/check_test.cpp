@@ -12,9 +12,10 @@ namespace {
 
 // With all statistics that follow from the samples, as a run has them.
 RunResult full_result() {
-  RunResult run = made_file("a", {.prompts = 3, .repetitions = 12}).results.front();
-  run.cases[1] =
-      made_case("triforce", {.prompts = 3, .repetitions = 12, .ms = 1.5, .time_seed = 5});
+  RunResult run = made_file("a", {.prompts = 3, .repetitions = 12, .watts = 50}).results.front();
+  run.cases[1] = made_case(
+      "triforce", {.prompts = 3, .repetitions = 12, .ms = 1.5, .time_seed = 5, .watts = 60});
+  run.context.energy = RunEnergy{{{"processor", "RAPL", {}, 10}}, {}};
   FiguresBySample of_ar;
   for (CaseResult& c : run.cases) {
     std::map<int, std::vector<double>> by_prompt, per_byte;
@@ -39,6 +40,8 @@ RunResult full_result() {
     c.timing.ms_per_token = summarize(groups);
     c.timing.tokens_per_s = 1000 / *c.timing.ms_per_token.geometric_mean;
     c.timing.noise_pct = noise_percent(noise);
+    c.energy = energy_of(c, &run.cases[0], {10, {}, {}});
+    c.cost = cost_at(3, c.timing.tokens_per_s);
     if (c.method == "ar") {
       of_ar = figures;
       continue;
@@ -201,6 +204,24 @@ TEST(Check, Statistics) {
        [](auto&, CaseResult& c) { c.speedup->ci95_high = std::nullopt; }},
       {"speedup.end_to_end_ci95: expected low <= 1.5 <= high, found 1.6 to 1.75",
        [](auto&, CaseResult& c) { c.speedup->end_to_end_ci95_low = 1.6; }},
+      {"energy.joules_per_token.geometric_mean",
+       [](auto&, CaseResult& c) { *c.energy->joules_per_token.geometric_mean *= 1.01; }},
+      {"energy.joules_per_token.ci95_low",
+       [](auto&, CaseResult& c) { *c.energy->joules_per_token.ci95_low *= 0.99; }},
+      {"energy.joules_per_token.ci95_high",
+       [](auto&, CaseResult& c) { *c.energy->joules_per_token.ci95_high *= 1.01; }},
+      {"energy.saving: expected ", [](auto&, CaseResult& c) { c.energy->saving = 3; }},
+      {"energy.saving_ci95_low", [](auto&, CaseResult& c) { *c.energy->saving_ci95_low *= 0.99; }},
+      {"energy.saving_ci95_high", [](auto&, CaseResult& c) { c.energy->saving_ci95_high = 9; }},
+      {"energy.watts", [](auto&, CaseResult& c) { c.energy->watts = 61; }},
+      {"energy.per_token.processor",
+       [](auto&, CaseResult& c) { *c.energy->per_token.processor *= 2; }},
+      {"energy.per_token.gpu: expected null",
+       [](auto&, CaseResult& c) { c.energy->per_token.gpu = 1; }},
+      {"energy.above_idle.processor",
+       [](auto&, CaseResult& c) { c.energy->above_idle = c.energy->per_token; }},
+      {"cost.eur_per_million_tokens",
+       [](auto&, CaseResult& c) { *c.cost->eur_per_million_tokens *= 2; }},
       {"acceptance.outer.histogram: expected [",
        [](auto&, CaseResult& c) { c.acceptance[1].histogram.push_back(1); }},
       {"acceptance.outer: expected 6 accepted_per_position and at most 7 of histogram",

@@ -30,6 +30,44 @@ TEST(CompareLatency, FivePercentSlowerFails) {
             ExitCode::kRegression);
 }
 
+// It is said, and decides nothing.
+TEST(CompareEnergy, MoreIsHigherAndNoRegression) {
+  const ResultFile base = made_file("a", {.watts = 100});
+  Made more = other_times({.watts = 110});
+  const Comparison c = compare_made(base, made_file("b", more));
+  EXPECT_EQ(c.exit_code, ExitCode::kOk) << c.verdict;
+  expect_metric(c, kAr, "ms_per_token", Verdict::kSame, Outcome::kPassed);
+  expect_metric(c, kAr, "joules_per_token", Verdict::kHigher, Outcome::kNotGated);
+  const MetricComparison& m = *find_metric(c, kAr, "joules_per_token");
+  EXPECT_NEAR(*m.change, 1.1, 0.005);
+  EXPECT_EQ(m.reason, "higher by more than 3.0%");
+  EXPECT_EQ(c.verdict.find("UNDECIDED"), std::string::npos) << c.verdict;
+  const std::string table = to_table(c);
+  EXPECT_NE(table.find("higher by more than 3.0%; energy decides nothing"), std::string::npos)
+      << table;
+  const Comparison less = compare_made(made_file("b", more), base);
+  expect_metric(less, kAr, "joules_per_token", Verdict::kLower, Outcome::kPassed);
+  // Nor does what cannot be told.
+  const Comparison noisy = compare_made(made_file("a", {.noise = 0.05, .watts = 100}),
+                                        made_file("b", other_times({.noise = 0.05, .watts = 150})),
+                                        {.require_latency = true});
+  expect_metric(noisy, kAr, "joules_per_token", Verdict::kAmbiguous, Outcome::kNotGated);
+}
+
+TEST(CompareEnergy, IsNotComparedWhereASideReadNone) {
+  const ResultFile base = made_file("a", {.watts = 100});
+  EXPECT_EQ(find_metric(compare_made(base, made_file("b", other_times())), kAr, "joules_per_token"),
+            nullptr);
+  ResultFile other = made_file("b", other_times({.watts = 100}));
+  other.results[0].cases[0].timing.samples.back().energy = ByDomain{0, {}, {}};
+  const Comparison c = compare_made(base, other);
+  EXPECT_EQ(find_metric(c, kAr, "joules_per_token"), nullptr);
+  EXPECT_NE(find_metric(c, kTriforce, "joules_per_token"), nullptr);
+  EXPECT_EQ(
+      find_metric(compare_made(base, other, {.no_latency = true}), kTriforce, "joules_per_token"),
+      nullptr);
+}
+
 struct Undecided {
   const char* what;
   Made base, other;

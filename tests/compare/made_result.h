@@ -18,6 +18,7 @@ struct Made {
   std::uint64_t time_seed = 1;
   double acceptance = 0.8;  // of each tested token
   std::uint64_t token_seed = 7;
+  double watts = 0;      // while decoding; 0: no energy was read
   bool sampled = false;  // above temperature 0, where tokens need not be the baseline's
   bool varied = false;   // the same, and repetitions generate other tokens
 };
@@ -48,6 +49,7 @@ inline Sample made_sample(const Made& made, int prompt, int repetition, std::int
   s.rounds = made.rounds;
   const double spread = 1 + made.noise * std::sqrt(12.0) * (made_uniform(times) - 0.5);
   s.decode_ms = made.ms * (1 + 0.3 * prompt) * spread * double(n_tokens);
+  if (made.watts > 0) s.energy = ByDomain{1e-3 * made.watts * s.decode_ms, {}, {}};
   return s;
 }
 

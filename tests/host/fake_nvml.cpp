@@ -7,8 +7,9 @@
 
 namespace {
 constexpr int kNotFound = 6, kUninitialized = 1;
+[[maybe_unused]] constexpr int kNotSupported = 3;
 std::atomic<bool> begun{false};
-[[maybe_unused]] std::atomic<unsigned> clocks{0}, reasons{0}, links{0};
+[[maybe_unused]] std::atomic<unsigned> clocks{0}, reasons{0}, links{0}, energies{0}, powers{0};
 int gpu;
 
 template <class T, std::size_t kSize>
@@ -44,12 +45,29 @@ int nvmlDeviceGetClockInfo(void* device, int type, unsigned* mhz) {
 }
 
 #ifdef OLD_DRIVER
+int nvmlDeviceGetTotalEnergyConsumption(void* /*device*/, unsigned long long* /*millijoules*/) {
+  return kNotSupported;  // GPUs before Volta
+}
+
+int nvmlDeviceGetPowerUsage(void* device, unsigned* milliwatts) {
+  constexpr unsigned kMilliwatts[] = {30000, 50000};
+  if (!begun || device != &gpu) return kUninitialized;
+  *milliwatts = at(kMilliwatts, powers);
+  return 0;
+}
+
 int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* out) {
   if (!begun || device != &gpu) return kUninitialized;
   *out = 0x1;  // idle
   return 0;
 }
 #else
+int nvmlDeviceGetTotalEnergyConsumption(void* device, unsigned long long* millijoules) {
+  if (!begun || device != &gpu) return kUninitialized;
+  *millijoules = 5'000'000 + 250 * energies++;
+  return 0;
+}
+
 int nvmlDeviceGetCurrentClocksEventReasons(void* device, unsigned long long* out) {
   constexpr unsigned long long kReasons[] = {0x1, 0x4, 0x20 | 0x100, 0};
   if (!begun || device != &gpu) return kUninitialized;

@@ -2,64 +2,23 @@
 #include "host/load_monitor.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
-#include "comm/ranks.h"
-#include "ranks/rank_engine.h"
+#include "host/false_meters.h"
 
 namespace triforce {
 namespace {
 
-using ::testing::TempDir;
-
-// A /proc/stat in which every processor of this process has the same ticks, and the id of a
-// machine.
-class StatFile {
- public:
-  explicit StatFile(const std::string& name = "")
-      : path_(TempDir() + "triforce_stat_" + std::to_string(getpid()) + name) {
-    std::ofstream(path_ + "_id") << name << '\n';
-  }
-  ~StatFile() {
-    unlink(path_.c_str());
-    unlink((path_ + "_id").c_str());
-  }
-  const std::string& path() const { return path_; }
-  LoadSource source() const { return {path_, path_ + "_id", {}}; }
-  void write(long user, long system, long idle, long steal) const {
-    cpu_set_t mine;
-    CPU_ZERO(&mine);
-    ASSERT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
-    std::ofstream file(path_);
-    file << "cpu  1 2 3\n";
-    for (int i = 0; i < CPU_SETSIZE; ++i) {
-      const bool is_mine = CPU_ISSET(i, &mine) != 0;
-      if (!is_mine && i >= CPU_COUNT(&mine) + 1) continue;
-      // What others do where this process cannot run does not count.
-      file << "cpu" << i << ' ' << (is_mine ? user : 999999) << " 0 " << system << ' ' << idle
-           << " 0 0 0 " << steal << " 0 0\n";
-    }
-    file << "intr 1 2 3\n";
-  }
-
- private:
-  std::string path_;
-};
-
-RankLinks no_links() { return {Shard{}, std::vector<Descriptor>(1), std::chrono::seconds(1)}; }
-
 // A run of one process, whose times come from a file.
 struct Alone {
-  explicit Alone(LoadSource source) : load(links, std::move(source)) {}
+  explicit Alone(MeterSource source) : meters(links, std::move(source)) {}
   RankLinks links = no_links();
-  RunLoad load;
-  LoadMonitor monitor{[this] { return load.of_machines(gather_load); }};
+  RunMeters meters;
+  LoadMonitor monitor{[this] { return meters.load(gather_readings); }};
 };
 
 TEST(LoadMonitor, TellsWhatOthersDidFromWhatWasStolen) {
@@ -96,7 +55,7 @@ TEST(LoadMonitor, SaysWhatAQuotaTookAway) {
   write("/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
   write("/sys/fs/cgroup/cpu.max", "100000 100000\n");
   write("/sys/fs/cgroup/cpu.stat", "throttled_usec 7000000\n");
-  LoadSource source = stat.source();
+  MeterSource source = stat.source();
   source.control_group_root = root;
   Alone a(source);
   stat.write(0, 0, 0, 0);
@@ -191,62 +150,6 @@ TEST(LoadMonitor, TakesTheMachineThatWasDisturbedMost) {
   now.pop_back();  // a machine is gone
   monitor.resume();
   EXPECT_FALSE(monitor.observed());
-}
-
-// ---- Ranks
-
-void burn(double for_s) {
-  const std::clock_t begin = std::clock();
-  while (static_cast<double>(std::clock() - begin) < for_s * CLOCKS_PER_SEC) {
-  }
-}
-
-// Three ranks, the last on a machine of its own: what ranks of a machine do is not others' work
-// there, and what passes on the other machine is told apart.
-TEST(RunLoad, RanksOfAMachineAreNotOthers) {
-  const StatFile stats[2] = {StatFile("first"), StatFile("second")};
-  for (const StatFile& stat : stats) stat.write(0, 0, 0, 0);
-  const auto ends = testing::run_ranks(3, [&](RankLinks& links) -> std::string {
-    const int rank = links.shard().rank;
-    const RunLoad load(links, stats[rank == 2 ? 1 : 0].source());
-    if (rank != 0) {
-      burn(0.1 * rank);
-      links.meet();
-      follow(links, {}, [&] { return load.of_rank(); });
-      return "followed";
-    }
-    links.meet();
-    const std::vector<LoadTimes> machines = load.of_machines(gather_load);
-    dismiss(links);
-    if (machines.size() != 2) return fmt::format("{} machines", machines.size());
-    EXPECT_EQ(machines[0].processes, 2);
-    EXPECT_EQ(machines[1].processes, 1);
-    EXPECT_GE(machines[0].own, 0.09);  // rank 1 of the first machine
-    EXPECT_GE(machines[1].own, 0.18);
-    EXPECT_GT(machines[0].processors, 0);
-    EXPECT_EQ(machines[0].processors, machines[1].processors);
-    return "seen";
-  });
-  EXPECT_EQ(ends[0].value, "seen") << ends[0].what;
-  for (const std::size_t r : {1U, 2U}) EXPECT_EQ(ends[r].value, "followed") << ends[r].what;
-}
-
-TEST(RunLoad, IsNotKnownWhereARankDoesNotSay) {
-  const StatFile stat("first");
-  stat.write(0, 0, 0, 0);
-  const auto ends = testing::run_ranks(2, [&](RankLinks& links) -> std::string {
-    LoadSource source = stat.source();
-    if (links.shard().rank == 1) source.proc_stat = "/nonexistent";
-    const RunLoad load(links, source);
-    if (links.shard().rank != 0) {
-      follow(links, {}, [&] { return load.of_rank(); });
-      return "followed";
-    }
-    const std::size_t n = load.of_machines(gather_load).size();
-    dismiss(links);
-    return std::to_string(n);
-  });
-  EXPECT_EQ(ends[0].value, "0") << ends[0].what;
 }
 
 TEST(Disturbances, AreLoadsThatTakeWhatTheThreadsNeed) {

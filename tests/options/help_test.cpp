@@ -271,7 +271,7 @@ TEST(Echo, HasTheOptionsOfRun) {
       "inner_rule "
       "ignore_eos synthetic_acceptance dataset text_field needle_depth prompts turn stride "
       "repetitions warmup "
-      "measure_recovery max_noise "
+      "measure_recovery max_noise price powercap "
       "timeout memory_limit resume shard merge fail_fast list yes output_format json jsonl csv "
       "record progress "
       "details verbose ");

@@ -98,6 +98,8 @@ TEST(CaseId, DoesNotDependOnHowARunIsMeasured) {
                                                             {"--timeout", "60"},
                                                             {"--comm-timeout", "5"},
                                                             {"--max-noise", "5"},
+                                                            {"--price", "2.5"},
+                                                            {"--powercap", "/host/powercap"},
                                                             {"--json", "out.json"},
                                                             {"--record", "probs", "-o", "json"},
                                                             {"--progress", "none"},

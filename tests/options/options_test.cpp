@@ -20,7 +20,7 @@ std::vector<std::string> bad_values(const Option& o) {
   if (o.value.expected.find("folder") == 0 || o.value.expected.find("a ") == 0) {
     if (o.placeholder == "DIR|PRESET" || o.placeholder == "PRESET|FILE" ||
         o.placeholder == "NAME|FILE" || o.placeholder == "FILE" || o.placeholder == "FILES" ||
-        o.placeholder == "SHAPE" || o.placeholder == "NAME") {
+        o.placeholder == "SHAPE" || o.placeholder == "DIR" || o.placeholder == "NAME") {
       return {""};  // any other text names something that may exist
     }
   }
@@ -76,6 +76,9 @@ TEST(Options, ExplicitBadValues) {
       {"prompts", "0"},
       {"timeout", "0"},
       {"max-noise", "0"},
+      {"price", "0"},
+      {"price", "cheap"},
+      {"powercap", ""},
       {"threads", "0"},
       {"threads", "1025"},
       {"memory-limit", "0"},
@@ -146,6 +149,7 @@ TEST(Options, BothSidesOfEveryLimit) {
       {"run", "repetitions", "0", "1", "1048576", "1048577"},
       {"run", "warmup", "-1", "0", "1048576", "1048577"},
       {"run", "max-noise", "0", "1e-9", "1000", "1000.1"},
+      {"run", "price", "0", "1e-9", "1e9", "1.1e9"},
       {"run", "timeout", "0", "1e-9", "1e9", "1.1e9"},
       {"run", "memory-limit", "0", "1", "1T", "9999999T"},
       {"run", "rebuild", "every:0", "every:1", "every:99999999", "every:99999999999999999999"},

@@ -337,7 +337,8 @@ TEST_F(RecipeTest, MistakesInDirectionsAndColumns) {
        ":2: unknown entry \"level\"; expected axis or metric"},
       {"title = 'T'\ncolumns = ['alpha', 'beta']\n[tiny]\nprefill = 2048\n",
        ":2: columns: expected one of ms-per-token, speedup, acceptance, inner-acceptance, alpha, "
-       "length, bound, divergence, recovery, copied, answered, as-ar, full-ms, retrieval-ms, "
+       "length, bound, divergence, recovery, copied, answered, as-ar, joules, saving, cost, "
+       "full-ms, retrieval-ms, "
        "streaming-ms, "
        "quantised-ms, draft-ms, lookup-ms, found "
        "\"beta\""},

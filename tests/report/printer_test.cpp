@@ -210,6 +210,9 @@ TEST(Metrics, OfACase) {
   EXPECT_EQ(metric_of(c, CaseMetric::kRecovery), 0.5);
   EXPECT_EQ(metric_of(c, CaseMetric::kCopied), c.copied->tokens());
   EXPECT_EQ(metric_of(c, CaseMetric::kAnswered), 0.75);
+  EXPECT_EQ(metric_of(c, CaseMetric::kJoules), 0.75);
+  EXPECT_EQ(metric_of(c, CaseMetric::kSaving), 2.0);
+  EXPECT_EQ(metric_of(c, CaseMetric::kCost), 2.0);
   // The paper's asymptotes (figure 5) from the acceptances of its table 2.
   EXPECT_NEAR(speedup_bound(0.9234), 13.05, 0.01);
   EXPECT_NEAR(speedup_bound(0.4649), 1.87, 0.01);
@@ -217,7 +220,8 @@ TEST(Metrics, OfACase) {
     const auto metric = static_cast<CaseMetric>(i);
     EXPECT_FALSE(meaning_of(metric).empty());
     if (metric == CaseMetric::kMsPerToken || metric == ms_of(Pass::kFull) ||
-        metric == CaseMetric::kCopied || metric == CaseMetric::kAnswered) {
+        metric == CaseMetric::kCopied || metric == CaseMetric::kAnswered ||
+        metric == CaseMetric::kJoules || metric == CaseMetric::kCost) {
       continue;
     }
     EXPECT_FALSE(metric_of(sample_baseline(), metric).has_value()) << to_string(metric);

@@ -31,6 +31,10 @@ ResultContext sample_context() {
   c.throttle_reasons = std::vector<std::string>{"sw_power_cap"};
   c.pcie = "gen5 x16";
   c.load = MachineLoad{8, 1.75, 0.125, 0, 1, 0.5};
+  c.energy = RunEnergy{{{"processor", "RAPL (/sys/class/powercap)", {}, 16.0},
+                        {"memory", {}, "/sys/class/powercap: no zone of it", {}},
+                        {"gpu", "NVML energy counter", {}, 64.0}},
+                       EnergySpent{{40, {}, 160}, {10, {}, 50}, {50, {}, 250}, {0.5, {}, 1.5}}};
   c.measured_read_gbs = 20.0;
   c.measured_read_gbs_after = 19.5;
   c.measured_copy_gbs = 18.0;
@@ -123,11 +127,20 @@ CaseResult sample_baseline() {
   warm.seed = 42;
   warm.tokens = warm.rounds = 4;
   warm.decode_ms = 20;
+  warm.energy = ByDomain{1, {}, 5};
   warm.tokens_sha256 = "cc33";
   c.timing.samples = {warm};
   c.phases_ms_per_round = phase_times({{Pass::kFull, 3.75}}, {0.2, 0, 0, 0.05});
   c.traffic = {{"full", 60'000'000, 1.0, 3.75, 16.0, 0.8, 0, {}, {}, {3.75}}};
   c.steps = {{"full", 1, 3.5, 3.5}};
+  c.energy = CaseEnergy{{2, 1.5, {}, {}, {}, 1.5, 1.5, 0.125, 1.375, 1.625, {}, {}, {}},
+                        {},
+                        {},
+                        {},
+                        {0.25, {}, 1.25},
+                        {0.1875, {}, 1},
+                        375};
+  c.cost = CaseCost{3.6, 4.0};
   c.copied = CopiedResult{4, 1, 64, 40};
   c.answered = AnsweredResult{4, 0.75, 0.25, 1, {{0, 2, 0.5}, {1, 2, 1}}};
   c.memory.planned =
@@ -201,6 +214,15 @@ CaseResult sample_triforce() {
   c.speedup = Speedup{"ar", 2.0,   1.875, 2.125,  IntervalOver::kPrompts,
                       2.5,  0.875, 0.75,  0.9375, std::int64_t{89}};
   c.batch = BatchResult{2, 4.5, 2.25};
+  c.energy = CaseEnergy{
+      {20, 0.75, 0.625, 0.875, IntervalOver::kPrompts, 0.75, 0.75, 0.125, 0.5, 1, 0.875, 1, {}},
+      2.0,
+      1.75,
+      2.25,
+      {0.125, {}, 0.625},
+      {0.09375, {}, 0.5},
+      375};
+  c.cost = CaseCost{3.6, 2.0};
   c.recovery = RecoveryResult{
       10,
       0.5,

@@ -76,9 +76,9 @@ class Results(ScriptTest):
         expected = self.golden()["cases"]
         expected[1]["steps"][1]["one_row_ms"] = None  # which they did not have
         for case in expected:  # nor batches, nor expected answers
-            case["batch"] = case["answered"] = None
+            case["batch"] = case["answered"] = case["energy"] = case["cost"] = None
             for sample in case["timing"]["samples"]:
-                sample["batch"] = None
+                sample["batch"] = sample["energy"] = None
             for level in case["acceptance"]:  # nor drafts by their lengths
                 level["histogram_by_draft_length"] = level["mean_accepted_length_per_request"] = None
         document = json.loads((OLDER / "result_3.json").read_text(encoding="utf-8"))
@@ -492,7 +492,7 @@ class Pictures(ScriptTest):
         self.assertIn("128", texts(self.draw("a.jsonl", "--x", "budget", "--y", "recovery")))
         reader = Reader()
         reader.read(self.path("a.jsonl"))
-        for y in metrics.METRICS.keys() - {"copied", "answered", "divergence"}:
+        for y in metrics.METRICS.keys() - {"copied", "answered", "divergence", "joules", "saving", "cost"}:
             sheet = figures.sweep(reader.results.rows(), sweeps.View("budget", y))
             self.assertIn("128", texts(self.check_svg(canvas.document(sheet).decode())))
 

@@ -69,6 +69,11 @@ class Report(ReportTest):
         self.assertIn("0123456789abcdef", facts["commit"])
         where = found.table(["case", "output"])[2]
         self.assertEqual(where[-1], "prompt 0, repetition 3, token 2: expected 7, found 9")
+        energy = found.table(["case", "J/token"])[2]
+        self.assertEqual(energy[1:4], ["0.7500 0.6250\u20130.8750", "2.00x 1.75\u20132.25", "0.125"])
+        self.assertEqual(energy[-2:], ["375.0", "2.000"])
+        self.assertEqual(facts["energy"], "processor: RAPL (/sys/class/powercap), 16.0 W idle; memory: "
+                         "/sys/class/powercap: no zone of it; gpu: NVML energy counter, 64.0 W idle")
         memory = found.table(["case", "planned"])[1]
         self.assertEqual(memory[1:4], ["59.42 MB", "59.42 MB", "+0.01%"])
         self.assertEqual(memory[4], "not measured")
