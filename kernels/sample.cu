@@ -88,7 +88,7 @@ struct Rule {
   Acceptance acceptance;
   Correction correction;
   bool synthetic;
-  double rate;
+  SyntheticRates rates;
 };
 
 // What a verification needs of shared memory: of each node the probabilities of its token, and
@@ -129,7 +129,8 @@ TF_DEVICE VerifyResult verify_all(const VerifyJob& job, int vocab, const Rule& r
     Wanted wanted = Wanted::kToken;
     if (!is_finite(&s->p_first[row])) return v;
     if (rule.synthetic) {
-      while (child < end && !(chance(Purpose::kSynthetic, child) < rule.rate)) ++child;
+      while (child < end && !(chance(Purpose::kSynthetic, child) < rule.rates.by_depth[v.accepted]))
+        ++child;
       if (child < end) kept = child;
     } else if (!coupled && begin < end) {
       if (!is_finite(&s->q_first[begin])) return v;
@@ -275,8 +276,8 @@ void verify(std::span<const VerifyRequest> requests, const VerifyRule& rule, voi
             VerifyResult* out, cudaStream_t stream) {
   const auto vocab = static_cast<int>(requests.front().p.shape[1]);
   const bool several = std::ranges::any_of(requests, has_siblings);
-  const Rule plain{rule.acceptance, rule.correction, rule.synthetic_rate.has_value(),
-                   rule.synthetic_rate.value_or(0.0)};
+  const Rule plain{rule.acceptance, rule.correction, rule.synthetic.has_value(),
+                   rule.synthetic.value_or(SyntheticRates{})};
   launch(verify_kernel, dims(std::ssize(requests)), dims(kThreads),
          sizeof(VerifyScratch) - sizeof(DrawScratch) + draw_scratch_bytes(vocab) +
              (several ? TakenIds::bytes(vocab) : 0),

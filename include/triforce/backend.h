@@ -193,10 +193,23 @@ enum class Correction : std::uint8_t {
   kTarget,    // p itself: the published code's inner rule; not lossless
 };
 constexpr auto names_of(Correction /*any*/) { return std::array{"exact", "published"}; }
+// How probable it is that a proposal that is tested is accepted, whatever its probabilities.
+struct SyntheticRates {
+  // [i]: of one at depth i of its tree, 0 the root's children.
+  std::array<double, kMaxProposals> by_depth{};
+
+  SyntheticRates() = default;
+  // Beyond the last of `rates`, at least one, all are as that.
+  explicit SyntheticRates(std::span<const double> rates) {
+    for (std::size_t i = 0; i < by_depth.size(); ++i) {
+      by_depth[i] = rates[std::min(i, rates.size() - 1)];
+    }
+  }
+};
 struct VerifyRule {
   Acceptance acceptance = Acceptance::kSpeculative;
   Correction correction = Correction::kResidual;
-  std::optional<double> synthetic_rate;  // accept at this rate instead; output is meaningless
+  std::optional<SyntheticRates> synthetic;  // decide instead; the output is meaningless
 };
 
 // What a chunk of keys is worth to a query.

@@ -16,6 +16,7 @@
 #include "triforce/metrics.h"
 #include "triforce/model.h"
 #include "triforce/speculate.h"
+#include "triforce/synthetic_acceptance.h"
 #include "triforce/weights.h"
 
 namespace triforce {
@@ -37,16 +38,6 @@ inline constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
 // Max tokens per chunk of the retrieval cache.
 inline constexpr int kMaxChunk = 4096;
 inline constexpr int kMaxKeyRank = 65536;
-
-// Per-token rates in [0, 1]: of what the target proposes over a small cache, and of what the
-// drafter or a lookup does, whichever cache verifies it.
-struct SyntheticAcceptance {
-  double outer = 0, inner = 0;
-  // At a level of a method.
-  double of(const MethodSpec& method, int level) const {
-    return level == 0 && spec_of(method.proposer()).net != Net::kTarget ? inner : outer;
-  }
-};
 
 // What the drafter sees of the sequence, in --draft-cache-budget tokens.
 enum class DraftCache : std::uint8_t {

@@ -235,16 +235,17 @@ NextOfNode judge_with(Rng&& rng, const float* p, const float* q, std::int64_t vo
 }
 
 // What comes after a node whose row is p, by the rule: see VerifyRule. `number` is that of its
-// first child among the nodes at `position`. q is read where there are children whose ratio counts.
+// first child among the nodes at `position`, `depth` theirs. q is read where there are children
+// whose ratio counts.
 template <class Rng>
 NextOfNode next_with(Rng&& rng, const float* p, const float* q, std::int64_t vocab,
                      std::span<const Token> children, std::uint32_t number, std::int64_t position,
-                     const VerifyRule& rule) {
+                     std::int32_t depth, const VerifyRule& rule) {
   if (!is_finite(p)) return {};
-  if (rule.synthetic_rate.has_value()) {
+  if (rule.synthetic) {
     for (std::size_t i = 0; i < children.size(); ++i) {
-      if (rng.bernoulli(*rule.synthetic_rate, Purpose::kSynthetic, position,
-                        number + static_cast<std::uint32_t>(i))) {
+      if (rng.bernoulli(rule.synthetic->by_depth[static_cast<std::size_t>(depth)],
+                        Purpose::kSynthetic, position, number + static_cast<std::uint32_t>(i))) {
         return {static_cast<std::int32_t>(i), children[i]};
       }
     }
@@ -254,7 +255,7 @@ NextOfNode next_with(Rng&& rng, const float* p, const float* q, std::int64_t voc
   }
   const Token token = correct_with(rng, p, vocab, position, rule.acceptance);
   const auto child = std::ranges::find(children, token);
-  if (rule.synthetic_rate.has_value() || child == children.end()) return {-1, token};
+  if (rule.synthetic || child == children.end()) return {-1, token};
   return {static_cast<std::int32_t>(child - children.begin()), token};
 }
 
@@ -277,7 +278,7 @@ VerifyResult verify_with(Rng&& rng, const VerifyRequest& r, const VerifyRule& ru
     const NextOfNode next = next_with(
         rng, p.row(row), q.row(row), p.vocab,
         r.tokens.subspan(static_cast<std::size_t>(child), static_cast<std::size_t>(end - child)),
-        static_cast<std::uint32_t>(child - level), r.position + v.accepted, rule);
+        static_cast<std::uint32_t>(child - level), r.position + v.accepted, v.accepted, rule);
     v.next = next.token;
     if (next.child < 0) return v;
     v.last = child + next.child;

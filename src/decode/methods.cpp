@@ -179,7 +179,9 @@ SpeculativeProposer::Options Methods::Impl::level_options(const MethodSpec& m, i
   o.asked = largest_request(m, level + 1, options);
   o.rule.acceptance = options.acceptance;
   if (!outermost) o.rule.correction = options.inner_correction;
-  if (options.synthetic) o.rule.synthetic_rate = options.synthetic->of(m, level);
+  if (options.synthetic) {
+    o.rule.synthetic.emplace(options.synthetic->of(m, level, m.step(level, options.gammas())));
+  }
   o.name = m.level_name(level);
   if (outermost)
     o.on_round = [this, &m](int lane, std::int64_t accepted, std::int64_t tested) {

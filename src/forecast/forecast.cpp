@@ -83,8 +83,9 @@ std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOp
   std::vector<double> alphas;
   const auto is_known = [](double alpha) { return std::isfinite(alpha); };
   for (int l = 0; l < method.levels(); ++l) {
-    alphas.push_back(options.synthetic ? options.synthetic->of(method, l)
-                                       : method.paper_alpha[static_cast<std::size_t>(l)]);
+    alphas.push_back(options.synthetic
+                         ? options.synthetic->rate_of(method, l, method.step(l, options.gammas()))
+                         : method.paper_alpha[static_cast<std::size_t>(l)]);
   }
   if (!std::ranges::all_of(alphas, is_known)) return {};
   if (assumed == AssumedAcceptance::kByBudget && !options.synthetic && !alphas.empty() &&
@@ -94,6 +95,16 @@ std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOp
     alphas.back() = std::clamp(alphas.back() + change, 0.0, 1.0);
   }
   return alphas;
+}
+
+AcceptanceCurves assumed_curves(const MethodSpec& method, const SpeculationOptions& options,
+                                AssumedAcceptance assumed) {
+  if (!options.synthetic) return constant_acceptance(assumed_alphas(method, options, assumed));
+  AcceptanceCurves curves;
+  for (int l = 0; l < method.levels(); ++l) {
+    curves.push_back({options.synthetic->of(method, l, method.step(l, options.gammas()))});
+  }
+  return curves;
 }
 
 RoomForecast room_on(const MachineSpec& m, const MemoryPlan& memory) {
@@ -121,7 +132,7 @@ Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaCho
   for (const Method method : in.run.methods) {
     const MethodSpec& spec = spec_of(method);
     if (spec.is_baseline() || !drafts_chains(spec, in.options)) continue;
-    const AcceptanceCurves alphas = constant_acceptance(assumed_alphas(spec, in.options, assumed));
+    const AcceptanceCurves alphas = assumed_curves(spec, in.options, assumed);
     const LoopCosts costs{.lanes = in.run.lanes};
     const auto gammas =
         choose_gammas(spec, steps, alphas, in.options.gammas(), in.options.gammas(), chosen, costs);

@@ -38,6 +38,9 @@ enum class AssumedAcceptance : std::uint8_t { kTable, kByBudget };
 // the paper reports for the method. Empty: it reports none.
 std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOptions& options,
                                    AssumedAcceptance assumed = AssumedAcceptance::kTable);
+// The same by position, where that is given; without any a curve has the one rate.
+AcceptanceCurves assumed_curves(const MethodSpec& method, const SpeculationOptions& options,
+                                AssumedAcceptance assumed = AssumedAcceptance::kTable);
 
 // What a run takes of a machine's memory and what it lacks there; 0: nothing.
 struct RoomForecast {

@@ -284,9 +284,14 @@ MethodModel Tuner::model_of(const MethodSpec& m) const {
     b.probes = c.probes.at(m.method);
     const LevelCounters& its = is_left(budget) ? *pooled++ : c.outer.at(m.method);
     if (const auto& synthetic = config_.speculation.synthetic) {
-      for (int l = 0; l < m.levels(); ++l) b.acceptance.push_back({{synthetic->of(m, l)}});
-      const double first = synthetic->of(m, m.levels() - 1);  // no other child is ever accepted
-      if (space_.tree && first > 0) b.children = ChildRates{{{first}}};
+      for (int l = 0; l < m.levels(); ++l) {
+        const int asked = m.step(l, config_.speculation.gammas());
+        b.acceptance.push_back({synthetic->of(m, l, asked)});
+      }
+      // No other child is ever accepted.
+      std::vector<std::vector<double>> by_depth;
+      for (const double first : b.acceptance.back().rates) by_depth.push_back({first});
+      if (space_.tree && by_depth.front().front() > 0) b.children = ChildRates{by_depth};
     } else {
       if (m.levels() > 1) b.acceptance.push_back(measured_acceptance(c.inner.at(m.method)));
       if (its.acceptance_vector) {

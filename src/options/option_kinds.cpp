@@ -242,26 +242,4 @@ OptionValue journal_files() {
           }};
 }
 
-OptionValue acceptance_rates() {
-  return {"outer=A,inner=B with A and B in [0, 1]",
-          [](RunConfig& c, std::string_view text) {
-            std::optional<double> outer, inner;
-            for (const std::string_view part : split_list(text)) {
-              const std::string_view name = part.substr(0, 6);
-              std::optional<double>& rate = name == "outer=" ? outer : inner;
-              if (rate || (name != "outer=" && name != "inner=")) return false;
-              rate = parse_real(part.substr(6)).value_or(-1);
-            }
-            c.speculation.synthetic = {outer.value_or(-1), inner.value_or(-1)};
-            const auto is_rate = [](double x) { return x >= 0 && x <= 1; };
-            return is_rate(c.speculation.synthetic->outer) &&
-                   is_rate(c.speculation.synthetic->inner);
-          },
-          [](const RunConfig& c) -> ParamValue {
-            if (!c.speculation.synthetic) return std::monostate{};
-            return fmt::format("outer={},inner={}", c.speculation.synthetic->outer,
-                               c.speculation.synthetic->inner);
-          }};
-}
-
 }  // namespace triforce

@@ -308,10 +308,14 @@ std::vector<Option> sampling_and_acceptance() {
       o("ignore-eos", {}, "", "", "generate --gen-len tokens even past an end-of-text token",
         kShaped, Role::kDecides, flag(member(&S::ignore_eos))),
       o("synthetic-acceptance", {}, "RATES", "",
-        "accept proposals at these per-token rates instead of verifying them. inner: of what the "
-        "drafter proposes, to whichever cache (of the method draft as well). outer: of what the "
-        "target proposes over a small cache. The output is then meaningless and the result is "
-        "marked not comparable (plan: the rates to predict with)",
+        "accept proposals at these rates instead of verifying them. The output is then "
+        "meaningless and the result is marked not comparable (plan: the rates to predict with). "
+        "outer=A,inner=B: per token. inner is of what the drafter proposes, to whichever cache, "
+        "and outer of what the target proposes over a small cache. Or of the full cache's "
+        "verifications, with inner=B for the levels below it: length=L: mean tokens of one, bonus "
+        "included. rates=R0,R1,...: share that keeps each position, as in vLLM. "
+        "conditional=C0,C1,...: likewise, of those that keep all before it. profile=FILE: as a "
+        "speculation_profile.json has it (export). Later positions have the last conditional rate",
         kShaped, Role::kDecidesProposed, acceptance_rates()),
   };
 }

@@ -213,6 +213,31 @@ void check_draft_cache(const RunConfig& c) {
                 &MethodSpec::has_drafter);
 }
 
+void check_synthetic(const RunConfig& c) {
+  using Form = SyntheticAcceptance::Form;
+  const std::optional<SyntheticAcceptance>& synthetic = c.speculation.synthetic;
+  if (!synthetic || synthetic->form == Form::kRate) return;
+  if (synthetic->inner) {
+    expect_method(c, "--synthetic-acceptance inner=B", "with an inner level", has_inner_level);
+  } else if (any_method(c.methods, has_inner_level)) {
+    throw_usage("--synthetic-acceptance: expected inner=B for the inner level of {}, found none",
+                method_names([&](const MethodSpec& m) {
+                  return has_inner_level(m) && std::ranges::count(c.methods, m.method) > 0;
+                }));
+  }
+  if (synthetic->form != Form::kLength) return;
+  if (c.auto_gamma || c.speculation.tree) {
+    throw_usage("--synthetic-acceptance length=L: expected a --gamma, found {}",
+                c.auto_gamma ? "auto" : "a draft tree");
+  }
+  const int most = c.speculation.gamma + 1;
+  if (synthetic->outer.front() > most) {
+    throw_usage(
+        "--synthetic-acceptance: expected a length of 1 to {}, one more than --gamma, found {}",
+        most, synthetic->outer.front());
+  }
+}
+
 void check_offload(const RunConfig& c) {
   if (c.offload_attention != OffloadAttention::kHybrid && c.hybrid_split) {
     throw_usage("--hybrid-split: expected --offload-attention hybrid beside it, found {}",
@@ -278,6 +303,7 @@ void check_speculation(const RunConfig& c, const GivenOptions& given) {
   check_key_rank(c);
   check_draft_weights(c);
   check_draft_cache(c);
+  check_synthetic(c);
   const SpeculationOptions& s = c.speculation;
   if (s.measure_recovery && c.tp > 1) {
     throw_usage("--measure-recovery: expected --tp 1, found {}", c.tp);

@@ -1,6 +1,7 @@
 // Tests: tests/selftest/selftest_test.cpp, tests/backend/conformance_test.cpp
 // From logits to probs, and from probs to tokens.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 
@@ -9,6 +10,9 @@
 
 namespace triforce::selftest {
 namespace {
+
+// Others at each of the first depths.
+SyntheticRates falling_rates() { return SyntheticRates(std::array{0.6, 0.75, 0.5, 0.7, 0.65}); }
 
 Floats probs_of(Backend& b, const Floats& logits, std::int64_t rows, const SamplingParams& params,
                 Worst* worst = nullptr) {
@@ -208,7 +212,7 @@ void check_tokens(Backend& tested, std::int64_t vocab, Worst& sample, Worst& ver
     for (const VerifyRule& rule :
          {VerifyRule{}, VerifyRule{Acceptance::kCoupled, Correction::kResidual, {}},
           VerifyRule{Acceptance::kSpeculative, Correction::kTarget, {}},
-          VerifyRule{Acceptance::kSpeculative, Correction::kResidual, 0.7}}) {
+          VerifyRule{Acceptance::kSpeculative, Correction::kResidual, falling_rates()}}) {
       const VerifyResult got =
           tested.verify(tp.view(), n == 0 ? TensorView{} : tq.view(), tokens, key, 50, rule);
       const VerifyResult want = verify_with(
@@ -355,9 +359,10 @@ void check_trees(Backend& tested, std::int64_t vocab, Worst& sample, Worst& veri
     }
     for (const Acceptance acceptance : {Acceptance::kCoupled, Acceptance::kSpeculative}) {
       check_children(tested, vocab, lanes, acceptance, sample);
-      for (const VerifyRule& rule : {VerifyRule{acceptance, Correction::kResidual, {}},
-                                     VerifyRule{acceptance, Correction::kTarget, {}},
-                                     VerifyRule{acceptance, Correction::kResidual, 0.6}}) {
+      for (const VerifyRule& rule :
+           {VerifyRule{acceptance, Correction::kResidual, {}},
+            VerifyRule{acceptance, Correction::kTarget, {}},
+            VerifyRule{acceptance, Correction::kResidual, falling_rates()}}) {
         std::vector<VerifyRequest> requests;
         std::vector<VerifyResult> want, got(lanes.size());
         for (Lane& lane : lanes) {

@@ -101,7 +101,7 @@ TEST(Recipes, RandomWeightsAcceptAsPublished) {
     for (const Method method : c.config->methods) {
       const MethodSpec& m = spec_of(method);
       if (m.levels() == 0) continue;
-      const double given = c.config->speculation.synthetic->of(m, m.levels() - 1);
+      const double given = c.config->speculation.synthetic->rate_of(m, m.levels() - 1, 1);
       for (const PublishedResult* r : find_published(published_setting(*c.config), method)) {
         if (!r->alpha || !r->source.starts_with(recipe.published)) continue;
         EXPECT_EQ(given, *r->alpha) << recipe.name << ", " << m.name << ": " << r->source;

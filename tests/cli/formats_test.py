@@ -1,6 +1,7 @@
 """What export and compare --junit write for other programs fits the definitions of these; files with one
 change do not."""
 import copy
+import json
 import unittest
 
 import junit_structure
@@ -81,6 +82,62 @@ class Formats(ProgramTest):
             self.assertTrue(all(len(row) == int(n) + 1 for n, row in rows.items()))
         lengths = self.run_program("export", path, "--format", "golden-al").out
         self.assertRegex(lengths, r'"tiny[^"]*":\n  draft_model_context_128:\n    6: [1-7]\.[0-9][0-9]\n')
+
+    def test_a_profile_is_simulated(self):
+        """What a drafter accepted, given as a profile: the simulated run's profile is that one."""
+        measured, simulated, profile = self.path("a.json"), self.path("b.json"), self.path("profile.json")
+        pair = ["--prefill", "512", "--budget", "128", "--gen-len", "96", "--ignore-eos", "--no-baseline",
+                "--repetitions", "2", "--progress", "none", "--threads", "1"]
+        self.run_program("run", *pair, "--method", "draft", "--prompts", "4", "--json", measured)
+        done = self.run_program("export", measured, "--format", "speculation-profile")
+        self.write("profile.json", done.out)
+        want = strict_json(done.out)
+        self.run_program("run", *pair, "--method", "draft", "--prompts", "8", "--json", simulated,
+                         "--synthetic-acceptance", f"profile={profile}")
+        (case,) = strict_json((self.folder / "b.json").read_text(encoding="utf-8"))["cases"]
+        shown = case["params"]["synthetic_acceptance"]
+        self.assertEqual(shown, "conditional=" + ",".join(f"{rate:g}" for rate in want["conditional_accept_rates"]))
+        (level,) = case["acceptance"]
+        length, ends = want["mean_accept_length"], level["ci95"]["mean_accepted_length"]
+        # Of many intervals of 95% some miss: these are twice as wide.
+        slack = (ends["high"] - ends["low"]) / 2
+        self.assertLess(ends["low"] - slack, length)
+        self.assertLess(length, ends["high"] + slack)
+        bounds = level["ci95"]["unconditional_rate_per_position"]
+        for low, high, rate in zip(bounds["low"], bounds["high"], want["marginal_accept_rates"]):
+            self.assertLess(low - (high - low) / 2, rate)
+            self.assertLess(rate, high + (high - low) / 2)
+        # By length, and by marginal rates as vLLM's.
+        for text in (f"length={length}", "rates=" + ",".join(map(str, want["marginal_accept_rates"]))):
+            result = strict_json(self.run_program("run", *pair, "--method", "draft", "--prompts", "8", "-o", "json",
+                                                  "--synthetic-acceptance", text).out)
+            ends = result["cases"][0]["acceptance"][0]["ci95"]["mean_accepted_length"]
+            slack = (ends["high"] - ends["low"]) / 2
+            self.assertTrue(ends["low"] - slack < length < ends["high"] + slack, (text, ends, length))
+        plan = strict_json(self.run_program("plan", "--method", "draft", "--machine", "h200", "-o", "json",
+                                            "--synthetic-acceptance", f"profile={profile}").out)
+        (method,) = [m for m in plan["machines"][0]["forecast"]["methods"] if m["method"] == "draft"]
+        alpha = method["acceptance"][0]
+        self.assertAlmostEqual(sum(alpha**i for i in range(7)), length, places=3)
+
+    def test_what_is_no_profile(self):
+        good = {"conditional_accept_rates": [0.5, 0.25], "marginal_accept_rates": [0.5, 0.125]}
+        for change, says in [({"conditional_accept_rates": [0.5, 2]}, "conditional_accept_rates[1]: expected"),
+                             ({"conditional_accept_rates": []}, "expected 1 to 128 rates"),
+                             ({"conditional_accept_rates": "x"}, "conditional_accept_rates: expected"),
+                             ({"conditional_accept_rates": None, "marginal_accept_rates": [0.5, 0.75]},
+                              "marginal_accept_rates[1]: expected"),
+                             ({"conditional_accept_rates": None, "marginal_accept_rates": None},
+                              "marginal_accept_rates")]:
+            path = self.write("p.json", json.dumps({**good, **change}))
+            err = self.run_program(*self.tiny(method="draft", **{"synthetic-acceptance": f"profile={path}"}),
+                                   code=3).err
+            self.assertIn(says, err)
+        path = self.write("p.json", json.dumps([good]))
+        self.assertIn("the profile of one case", self.run_program(
+            *self.tiny(method="draft", **{"synthetic-acceptance": f"profile={path}"}), code=3).err)
+        self.assertIn("no such file", self.run_program(
+            *self.tiny(method="draft", **{"synthetic-acceptance": "profile=none.json"}), code=3).err)
 
     def test_schedules(self):
         """Of a sweep over contexts, batches and gammas: each cell has one of the gammas, or 0."""

@@ -101,7 +101,7 @@ TEST_P(CudaEngineTest, NothingIsRecordedWithinAGeneration) {
     change(o);
   };
   using Kind = RebuildPolicy::Kind;
-  add("rebuild never", [](auto& o) { o.synthetic = SyntheticAcceptance{0.9, 0.9}; });
+  add("rebuild never", [](auto& o) { o.synthetic = SyntheticAcceptance{{0.9}, 0.9}; });
   add("rebuild every", [](auto& o) { o.rebuild = {Kind::kEvery, 4, 0}; });
   add("rebuild adaptive, a window", [](auto& o) {
     o.rebuild = {Kind::kAdaptive, 0, 0.99};

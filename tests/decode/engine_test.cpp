@@ -292,7 +292,7 @@ TEST_F(EngineOnce, TheBaselineDoesNotSeeDenseLayers) {
 TEST_F(EngineOnce, SyntheticRatesShowInTheCounters) {
   const ToyPair pair(*backend_, DType::kF32, kVocab);
   SpeculationOptions o = toy_options();
-  o.synthetic = SyntheticAcceptance{0.9, 0.5};
+  o.synthetic = SyntheticAcceptance{{0.9}, 0.5};
   ToyRun run(*backend_, pair, o, {100, 1500, all_methods()});
   run.prefill(toy_prompt(100, kVocab, 0));
   const RunMetrics m = run.generate(Method::kTriForce, 1500, 3, 0);

@@ -75,7 +75,7 @@ TEST_F(RecordedPasses, AreThoseThatRoundsMeet) {
   SpeculationOptions o = toy_options();
   o.gamma = 6;
   o.inner_gamma = 5;
-  o.synthetic = SyntheticAcceptance{0.85, 0.8};
+  o.synthetic = SyntheticAcceptance{{0.85}, 0.8};
   for (const MethodSpec& m : method_table()) {
     ToyRun run(noting_, pair, o, {kPrompt, 200, {m.method}});
     run.prefill(toy_prompt(kPrompt, kVocab, 0));
@@ -96,7 +96,7 @@ TEST_F(RecordedPasses, AreThoseThatTreesMeet) {
   const ToyPair pair(noting_, DType::kBF16, kVocab);
   SpeculationOptions o = toy_options();
   o.tree = random_tree(20, 1);
-  o.synthetic = SyntheticAcceptance{0.6, 0.6};
+  o.synthetic = SyntheticAcceptance{{0.6}, 0.6};
   for (const Method m : {Method::kDraft, Method::kRetrieval, Method::kTriForce}) {
     ToyRun run(noting_, pair, o, {kPrompt, 200, {m}});
     run.prefill(toy_prompt(kPrompt, kVocab, 0));

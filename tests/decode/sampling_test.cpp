@@ -131,11 +131,25 @@ TEST(Verify, SyntheticRateDecidesAlone) {
   const std::vector<float> q = {1.0F, 0.0F};
   const std::vector<Token> t = {0};
   VerifyRule rule;
-  rule.synthetic_rate = 0.75;
+  rule.synthetic = SyntheticRates(std::array{0.75});
   std::vector<std::int64_t> counts(2);
   for (std::uint64_t seed = 0; seed < 20000; ++seed)
     ++counts[static_cast<std::size_t>(verify_two(p, q, t, {seed, 0, 1, 1}, 0, rule).accepted)];
   EXPECT_GE(chi_square("synthetic", {0.25, 0.75}, counts).p_value, kAlpha);
+}
+
+TEST(Verify, SyntheticRatesAreThoseOfTheDepth) {
+  const std::vector<float> p = {0, 1, 0, 1, 0, 1, 0, 1}, q = {1, 0, 1, 0, 1, 0};
+  const std::vector<Token> t = {0, 0, 0};
+  VerifyRule rule;
+  rule.synthetic = SyntheticRates(std::array{0.75, 0.5});  // the third as the second
+  std::vector<std::int64_t> counts(4);
+  for (std::uint64_t seed = 0; seed < 20000; ++seed) {
+    ++counts[static_cast<std::size_t>(verify_two(p, q, t, {seed, 0, 1, 1}, 0, rule).accepted)];
+  }
+  const std::vector<double> expected = {0.25, 0.375, 0.1875, 0.1875};
+  EXPECT_GE(chi_square("synthetic", expected, counts).p_value, kAlpha);
+  EXPECT_LT(chi_square("synthetic", {0.25, 0.1875, 0.140625, 0.421875}, counts).p_value, kAlpha);
 }
 
 // Speculative sampling of a chain as it is published: accept with p / q, redraw from

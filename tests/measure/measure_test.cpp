@@ -67,7 +67,7 @@ TEST(LosslessModeOf, DependsOnWhatTokensMean) {
   o.sampling.temperature = 1;
   o.acceptance = Acceptance::kCoupled;
   EXPECT_EQ(lossless_mode(o, spec_of(Method::kDraft)), LosslessMode::kTokens);
-  o.synthetic = SyntheticAcceptance{0.9, 0.5};
+  o.synthetic = SyntheticAcceptance{{0.9}, 0.5};
   EXPECT_EQ(lossless_mode(o, spec_of(Method::kDraft)), LosslessMode::kNone);
 }
 

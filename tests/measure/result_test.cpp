@@ -237,7 +237,7 @@ TEST(Result, ReasonsAgainstComparing) {
   EXPECT_FALSE(f.has_reason(0, "random weights"));  // the baseline has no drafter
   EXPECT_TRUE(f.has_reason(1, "random weights of the drafter"));
   f = Fixture();
-  f.config.speculation.synthetic = SyntheticAcceptance{0.9, 0.5};
+  f.config.speculation.synthetic = SyntheticAcceptance{{0.9}, 0.5};
   EXPECT_TRUE(f.has_reason(1, "synthetic acceptance"));
   f = Fixture();
   f.config.speculation.inner_correction = Correction::kTarget;

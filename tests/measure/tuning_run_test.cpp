@@ -220,7 +220,7 @@ TEST_F(MeasureRun, AStopEndsTuning) {
 TEST_F(MeasureRun, TuningTakesTheRatesGiven) {
   config_.methods = {Method::kAutoregressive, Method::kTriForce};
   config_.speculation.acceptance = Acceptance::kSpeculative;
-  config_.speculation.synthetic = SyntheticAcceptance{0.9, 0.6};
+  config_.speculation.synthetic = SyntheticAcceptance{{0.9}, 0.6};
   config_.auto_gamma = config_.auto_inner_gamma = true;
   const RunResult r = measure();
   const CaseTuning& t = r.cases.at(1).tuning.value();

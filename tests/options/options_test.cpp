@@ -109,6 +109,19 @@ TEST(Options, ExplicitBadValues) {
       {"synthetic-acceptance", "outer=.9,inner=1.1"},
       {"synthetic-acceptance", ".9,.8"},
       {"synthetic-acceptance", "outer=.9,outer=.8"},
+      {"synthetic-acceptance", "outer=.9,.8,inner=.5"},
+      {"synthetic-acceptance", "inner=.5"},
+      {"synthetic-acceptance", "inner=.5,inner=.5,length=2"},
+      {"synthetic-acceptance", "length=.9"},
+      {"synthetic-acceptance", "length=2,3"},
+      {"synthetic-acceptance", "length=nan"},
+      {"synthetic-acceptance", "rates="},
+      {"synthetic-acceptance", "rates=.8,.9"},
+      {"synthetic-acceptance", "rates=1.1"},
+      {"synthetic-acceptance", "rates=.8,inner=.5,.4"},
+      {"synthetic-acceptance", "rates=.8,length=2"},
+      {"synthetic-acceptance", "conditional=.8,-.1"},
+      {"synthetic-acceptance", "shape=.8"},
       {"on-chip", "513"},
       {"temp", "1e-40"},   // 1 / x is no float
       {"temp", "1e-300"},  // 0 as a float
@@ -444,6 +457,16 @@ TEST(Options, OptionsThatDoNotFitTogether) {
       {{"--dense-layers", "2", "--baseline"}, "--dense-layers"},
       {{"--dense-layers", "2", "--method", "ar,draft"}, "--dense-layers"},
       {{"--draft-weights", "int8", "--method", "draft"}, "--draft-weights int8"},
+      {{"--synthetic-acceptance", "length=3"},
+       "--synthetic-acceptance: expected inner=B for the inner level of triforce"},
+      {{"--synthetic-acceptance", "rates=.8,inner=.5", "--method", "draft"},
+       "--synthetic-acceptance inner=B"},
+      {{"--synthetic-acceptance", "length=5.5", "--method", "draft", "--gamma", "4"},
+       "--synthetic-acceptance: expected a length of 1 to 5, one more than --gamma, found 5.5"},
+      {{"--synthetic-acceptance", "length=3", "--method", "draft", "--gamma", "auto"},
+       "--synthetic-acceptance length=L: expected a --gamma, found auto"},
+      {{"--synthetic-acceptance", "length=3", "--method", "draft", "--tree", "[-1, -1]"},
+       "--synthetic-acceptance length=L: expected a --gamma, found a draft tree"},
       {{"--key-rank", "16", "--method", "draft,streaming"}, "--key-rank 16"},
       {{"--outlier-chunks", "4"}, "--outlier-chunks 4"},
       {{"--key-rank", "16", "--outlier-chunks", "12", "--budget", "128"}, "--outlier-chunks"},
@@ -524,8 +547,22 @@ TEST(Options, PoliciesAndRates) {
       parse({"--rebuild", "every:64", "--synthetic-acceptance", "inner=.5,outer=1"});
   EXPECT_EQ(c.speculation.rebuild.kind, RebuildPolicy::Kind::kEvery);
   EXPECT_EQ(c.speculation.rebuild.every_tokens, 64);
-  EXPECT_EQ(c.speculation.synthetic->outer, 1);
+  EXPECT_EQ(c.speculation.synthetic->outer, std::vector{1.0});
   EXPECT_EQ(c.speculation.synthetic->inner, .5);
+  using Form = SyntheticAcceptance::Form;
+  const auto synthetic = [](const char* text) {
+    return *parse({"--synthetic-acceptance", text, "--method", "triforce"}).speculation.synthetic;
+  };
+  EXPECT_EQ(synthetic("inner=.5,rates=.8,.8,0").outer, (std::vector{.8, .8, 0.0}));
+  EXPECT_EQ(synthetic("rates=.8,inner=.5").form, Form::kMarginal);
+  EXPECT_EQ(synthetic("length=3.25,inner=.5").form, Form::kLength);
+  EXPECT_EQ(synthetic("conditional=.5,1,inner=.5").outer, (std::vector{.5, 1.0}));
+  for (const char* text : {"outer=1,inner=0.5", "rates=0.8,0.8,0,inner=0.5",
+                           "length=3.25,inner=0.5", "conditional=0.5,1,inner=0.5"}) {
+    const RunConfig shown = parse({"--synthetic-acceptance", text});
+    EXPECT_EQ(find_option(kRun, "synthetic-acceptance")->value.get(shown),
+              ParamValue(std::string(text)));
+  }
   const RunConfig d = parse({"--rebuild", "adaptive:0.75"});
   EXPECT_EQ(d.speculation.rebuild.kind, RebuildPolicy::Kind::kAdaptive);
   EXPECT_EQ(d.speculation.rebuild.below_rate, .75);

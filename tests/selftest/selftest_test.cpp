@@ -69,6 +69,7 @@ class Broken final : public ForwardingBackend {
     kSiblings,
     kVerify,
     kPath,
+    kDepth,
     kScores,
     kBounds,
     kQuantised,
@@ -161,6 +162,7 @@ class Broken final : public ForwardingBackend {
                  std::span<VerifyResult> out) override {
     VerifyRule r = rule;
     if (fault_ == Fault::kVerify) r.correction = Correction::kTarget;  // the published inner rule
+    if (fault_ == Fault::kDepth && r.synthetic) r.synthetic->by_depth.fill(0.6);
     ForwardingBackend::do_verify(requests, r, out);
     if (fault_ == Fault::kPath) --out.back().last;
   }
@@ -252,6 +254,7 @@ TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
         {Fault::kSiblings, "operations: sample, children"},
         {Fault::kVerify, "operations: verify"},
         {Fault::kPath, "operations: verify, trees"},
+        {Fault::kDepth, "operations: verify"},
         {Fault::kScores, "operations: score_chunks, f32"},
         {Fault::kBounds, "operations: score_chunks, f32 rows, by bounds"},
         {Fault::kQuantised, "operations: set_rows, int4 weights in f32"},
