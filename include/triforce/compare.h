@@ -183,7 +183,7 @@ void fields(auto& v, Comparison& c) {
 //   groups' levels: what differs from process to process is in none of the above. Runs took turns
 //   and are exchangeable if nothing changed. mann_whitney() and hodges_lehmann() of these values
 //   decide, so that drift between runs widens the interval instead of forbidding a verdict.
-// - joules_per_token: the same statistics, of cases where both sides read energy. It is said, and
+// - joules_per_token: the same statistics, of the domains that both sides read. It is said, and
 //   decides nothing.
 Comparison compare_results(const ResultFile& base, const ResultFile& other,
                            const CompareOptions& options, const CaseRules& rules);

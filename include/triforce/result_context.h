@@ -106,7 +106,8 @@ void fields(auto& v, ResultContext& c) {
     "what kept the processors busy while these cases were at work, others of a sweep left out; of "
     "several machines, on that of which other processes and guests took the largest part; null: "
     "the system does not say");
-  v("energy", c.energy, "how energy was read, and where it went; null: an older build");
+  v("energy", c.energy,
+    "how energy was read, and where it went; null: nothing was measured, or an older build");
   v("measured_read_gbs", c.measured_read_gbs, "read bandwidth measured in this run, 1e9 bytes/s");
   v("measured_read_gbs_after", c.measured_read_gbs_after,
     "the same once more when all was measured; null: cut short, several ranks, or no memory left");

@@ -406,9 +406,11 @@ void RunSession::Impl::measure_idle() {
   for (std::size_t i = 0; i < energy.sensors.size(); ++i) {
     EnergySensor& s = energy.sensors[i];
     s.idle_watts = watts.*kDomains[i];
-    if (!s.source || s.idle_watts) continue;
+    if (!s.source || s.idle_watts.value_or(0) > 0) continue;
+    s.unread =
+        s.idle_watts ? *s.source + ": it did not move in a second" : "not read by another rank";
     s.source.reset();
-    s.unread = "not read by another rank";
+    s.idle_watts.reset();
   }
 }
 
@@ -465,7 +467,16 @@ Hooks RunSession::Impl::hooks_of(Run& run, std::size_t i, const GpuMonitor* moni
   hooks.monitor = monitor;
   hooks.load = &run.load.emplace([this] { return start->meters().load(gather_readings); });
   const bool reads_energy = result_context.energy->idle_watts().total().has_value();
-  if (reads_energy) hooks.joules = [this] { return start->meters().joules(gather_readings); };
+  if (reads_energy) {
+    hooks.joules = [this] {
+      ByDomain joules = start->meters().joules(gather_readings);
+      const std::vector<EnergySensor>& sensors = result_context.energy->sensors;
+      for (std::size_t d = 0; d < sensors.size(); ++d) {
+        if (!sensors[d].source) (joules.*kDomains[d]).reset();
+      }
+      return joules;
+    };
+  }
   hooks.observer = run.observer.get();
   hooks.shares_context = run.request.shares_context;
   hooks.context = run.context_of;

@@ -51,19 +51,14 @@ std::vector<const Sample*> measured_samples(const CaseResult& c) {
   return samples;
 }
 
-void check_times(const CheckedCase& c) {
-  const Distribution& found = c.result.timing.ms_per_token;
-  ByPrompt times;
-  for (const Sample* s : measured_samples(c.result)) {
-    times[s->decoded_in()].push_back(s->ms_per_token());
-  }
-  const Distribution d = summarize(groups_of(std::move(times)));
-  if (found.n != d.n) {
-    c.contradicts("timing.ms_per_token.n: expected {}, as many as timing.samples, found {}", d.n,
+void check_distribution(const CheckedCase& c, std::string_view name, const Distribution& found,
+                        const Distribution& expected) {
+  if (found.n != expected.n) {
+    c.contradicts("{}.n: expected {}, as many as timing.samples, found {}", name, expected.n,
                   found.n);
   }
-  const auto check = [&](std::string_view name, std::optional<double> Distribution::*member) {
-    check_value(c, fmt::format("timing.ms_per_token.{}", name), found.*member, d.*member);
+  const auto check = [&](std::string_view of, std::optional<double> Distribution::*member) {
+    check_value(c, fmt::format("{}.{}", name, of), found.*member, expected.*member);
   };
   check("geometric_mean", &Distribution::geometric_mean);
   check("ci95_low", &Distribution::ci95_low);
@@ -76,10 +71,20 @@ void check_times(const CheckedCase& c) {
   check("p90", &Distribution::p90);
   check("p95", &Distribution::p95);
   check("p99", &Distribution::p99);
-  if (found.ci95_over && found.ci95_over != d.ci95_over) {
-    c.contradicts("timing.ms_per_token.ci95_over: expected {}, found {}",
-                  d.ci95_over ? to_string(*d.ci95_over) : "null", to_string(*found.ci95_over));
+  if (found.ci95_over && found.ci95_over != expected.ci95_over) {
+    c.contradicts("{}.ci95_over: expected {}, found {}", name,
+                  expected.ci95_over ? to_string(*expected.ci95_over) : "null",
+                  to_string(*found.ci95_over));
   }
+}
+
+void check_times(const CheckedCase& c) {
+  ByPrompt times;
+  for (const Sample* s : measured_samples(c.result)) {
+    times[s->decoded_in()].push_back(s->ms_per_token());
+  }
+  check_distribution(c, "timing.ms_per_token", c.result.timing.ms_per_token,
+                     summarize(groups_of(std::move(times))));
   check_value(c, "timing.tokens_per_s", c.result.timing.tokens_per_s,
               tokens_per_s(c.result.timing.samples));
 }
@@ -170,25 +175,41 @@ void check_rates(const CheckedCase& c) {
   }
 }
 
+void check_cost(const CheckedCase& c) {
+  if (!c.result.cost) return;
+  const CaseCost& cost = *c.result.cost;
+  const ParamValue* const price = find_param(c.result.params, "price");
+  const double* const given = price != nullptr ? std::get_if<double>(price) : nullptr;
+  check_value(c, "cost.eur_per_hour", cost.eur_per_hour,
+              given != nullptr ? *given : std::abs(cost.eur_per_hour));
+  check_value(c, "cost.eur_per_million_tokens", cost.eur_per_million_tokens,
+              cost_at(cost.eur_per_hour, c.result.timing.tokens_per_s).eur_per_million_tokens);
+}
+
+// What a counter counted is not below 0.
+void check_counted(const CheckedCase& c, const std::string& name, const ByDomain& joules) {
+  for (std::size_t i = 0; i < kDomains.size(); ++i) {
+    const std::optional<double>& x = joules.*kDomains[i];
+    if (x && !(*x >= 0)) {
+      c.contradicts("{}.{}: expected at least 0, found {}", name, kDomainNames[i], *x);
+    }
+  }
+}
+
 void check_energy(const CheckedCase& c) {
-  if (c.result.cost) {
-    const CaseCost& cost = *c.result.cost;
-    check_value(c, "cost.eur_per_million_tokens", cost.eur_per_million_tokens,
-                cost_at(cost.eur_per_hour, c.result.timing.tokens_per_s).eur_per_million_tokens);
+  for (std::size_t i = 0; i < c.result.timing.samples.size(); ++i) {
+    const Sample& s = c.result.timing.samples[i];
+    check_counted(c, fmt::format("timing.samples[{}].energy", i), s.energy.value_or(ByDomain{}));
   }
   if (!c.result.energy) return;
   const CaseEnergy& found = *c.result.energy;
   const ByDomain idle = c.run.context.energy.value_or(RunEnergy{}).idle_watts();
   const CaseEnergy e = energy_of(c.result, baseline_of(c.run), idle).value_or(CaseEnergy{});
+  check_distribution(c, "energy.joules_per_token", found.joules_per_token, e.joules_per_token);
   const auto check = [&](std::string_view name, const std::optional<double>& its,
                          const std::optional<double>& expected) {
     check_value(c, fmt::format("energy.{}", name), its, expected);
   };
-  check("joules_per_token.geometric_mean", found.joules_per_token.geometric_mean,
-        e.joules_per_token.geometric_mean);
-  check("joules_per_token.ci95_low", found.joules_per_token.ci95_low, e.joules_per_token.ci95_low);
-  check("joules_per_token.ci95_high", found.joules_per_token.ci95_high,
-        e.joules_per_token.ci95_high);
   check("saving", found.saving, e.saving);
   check("saving_ci95_low", found.saving_ci95_low, e.saving_ci95_low);
   check("saving_ci95_high", found.saving_ci95_high, e.saving_ci95_high);
@@ -209,6 +230,7 @@ void check_statistics(const CheckedCase& c) {
   check_speedup(c);
   check_batch(c);
   check_energy(c);
+  check_cost(c);
   check_rates(c);
 }
 

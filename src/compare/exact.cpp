@@ -16,13 +16,14 @@ struct Counter {
   std::string value;   // JSON
 };
 
-// ExactFields collects the values of a described struct; times are not among them.
+// ExactFields collects the values of a described struct; times and energy are not among them.
 class ExactFields {
  public:
   explicit ExactFields(std::vector<Counter>& out) : out_(out) {}
   template <class T>
   void operator()(std::string_view name, T& member, const char* /*description*/) {
-    if constexpr (!std::same_as<T, double> && !std::same_as<T, std::optional<double>>) {
+    if constexpr (!std::same_as<T, double> && !std::same_as<T, std::optional<double>> &&
+                  !std::same_as<T, std::optional<ByDomain>>) {
       out_.push_back({name_ + std::string(name), member_ + std::string(name),
                       to_json_text(member, JsonStyle::kCompact)});
     }

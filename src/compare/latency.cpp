@@ -106,7 +106,7 @@ Work work_of(const Sample& s) {
 
 using Groups = std::map<std::pair<int, Work>, Stratum>;
 
-Groups groups_of(const MatchedCase& c, FigureOf figure, bool by_work) {
+Groups groups_of(const MatchedCase& c, const FigureOf& figure, bool by_work) {
   Groups groups;
   for (const bool is_base : {true, false}) {
     for (const Measured& m : is_base ? c.base : c.other) {
@@ -256,7 +256,7 @@ Tested measure(const LatencySamples& samples, int resamples) {
 
 }  // namespace
 
-LatencySamples latency_samples(const MatchedCase& c, FigureOf figure) {
+LatencySamples latency_samples(const MatchedCase& c, const FigureOf& figure) {
   LatencySamples samples;
   samples.problem = incomparable(c);
   samples.incomparable = !samples.problem.empty();
@@ -313,24 +313,20 @@ std::vector<MetricComparison> compare_latency(const std::vector<LatencySamples>&
   return rows;
 }
 
-namespace {
-
-// 0 or less: it is not known.
-double joules_per_token_of(const Sample& s) {
-  return s.energy.value_or(ByDomain{}).total().value_or(0) / static_cast<double>(s.tokens);
-}
-
-}  // namespace
-
 std::optional<LatencySamples> energy_samples(const MatchedCase& c) {
+  std::vector<const CaseResult*> all;
   for (const std::vector<Measured>* side : {&c.base, &c.other}) {
-    for (const Measured& m : *side) {
-      for (const Sample* s : timed_samples(*m.result)) {
-        if (s->tokens < 1 || !(joules_per_token_of(*s) > 0)) return std::nullopt;
-      }
+    for (const Measured& m : *side) all.push_back(m.result);
+  }
+  const DomainSet common = common_domains(all);
+  const auto figure = [common](const Sample& s) { return joules_per_token(s, common); };
+  if (std::ranges::none_of(common, std::identity())) return std::nullopt;
+  for (const CaseResult* result : all) {
+    for (const Sample* s : timed_samples(*result)) {
+      if (s->tokens < 1 || !(figure(*s) > 0)) return std::nullopt;
     }
   }
-  return latency_samples(c, joules_per_token_of);
+  return latency_samples(c, figure);
 }
 
 std::vector<MetricComparison> compare_energy(const std::vector<LatencySamples>& cases,

@@ -1,5 +1,6 @@
 // These compare one case. Each gives the rows that it has something to say about.
 #pragma once
+#include <functional>
 #include <set>
 
 #include "compare/match.h"
@@ -33,11 +34,12 @@ struct LatencySamples {
   std::string problem;  // empty: they can be compared; without groups there is nothing to show
   bool incomparable = false;  // the problem is that they are of different machines or settings
 };
-using FigureOf = double (*)(const Sample& s);
+using FigureOf = std::function<double(const Sample& s)>;
 inline double ms_per_token_of(const Sample& s) { return s.ms_per_token(); }
 // `figure`: what is compared of each sample, above 0.
-LatencySamples latency_samples(const MatchedCase& c, FigureOf figure = ms_per_token_of);
-// The same of joules per token; nullopt: a timed sample of either side has no energy.
+LatencySamples latency_samples(const MatchedCase& c, const FigureOf& figure = ms_per_token_of);
+// The same of joules per token, of the domains that all timed samples of both sides have. nullopt:
+// there is none, or a counter did not move.
 std::optional<LatencySamples> energy_samples(const MatchedCase& c);
 // joules_per_token of the cases, tested as times are. Nothing is gated: a counter of a machine
 // counts what else it does, too.

@@ -50,13 +50,18 @@ std::string verdict_text(const MetricComparison& m) {
   return text;
 }
 
-std::string caption_of(const CompareOptions& o) {
+std::string caption_of(const Comparison& c) {
+  const CompareOptions& o = c.options;
   std::vector<std::string> parts;
   if (!o.no_latency) {
     parts.push_back(fmt::format(
         "ms_per_token: medians; 95% interval of the change; too much if all of it is over {:+.3g}% "
         "and the ranks agree (p < {:g})",
         100 * (o.latency_threshold - 1), o.latency_alpha));
+    const bool energy = std::ranges::any_of(c.cases, [](const CaseComparison& one) {
+      return std::ranges::any_of(one.metrics, is_energy);
+    });
+    if (energy) parts.emplace_back("joules_per_token: the same of the domains that both read");
   }
   if (!o.exact) {
     parts.push_back(fmt::format(
@@ -69,7 +74,7 @@ std::string caption_of(const CompareOptions& o) {
 
 TextTable table_of(const Comparison& c) {
   TextTable t;
-  t.caption = caption_of(c.options);
+  t.caption = caption_of(c);
   t.head = {"case", "metric", "base", "new", "change", "interval", "verdict"};
   t.left_columns = 2;
   t.optional = {"interval", "base", "new"};

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -24,8 +25,9 @@ using Clock = std::chrono::steady_clock;
 
 std::optional<std::uint64_t> number_in(const std::string& path) {
   std::ifstream file(path);
-  std::uint64_t number = 0;
-  return file >> number ? std::optional(number) : std::nullopt;
+  std::int64_t number = -1;
+  file >> number;
+  return file && number >= 0 ? std::optional(static_cast<std::uint64_t>(number)) : std::nullopt;
 }
 
 // A sensor of one domain. What it cannot read once it does not read again.
@@ -115,46 +117,63 @@ struct Domain {
   std::string source, unread;
 };
 
-// Zones of the whole platform and parts of packages are in none of the domains.
 struct RaplZones {
   Domain processor, memory;
 };
 
-RaplZones rapl_zones(const std::string& folder) {
-  RaplZones zones;
-  std::string refused;
-  std::error_code error;
-  std::vector<std::string> paths;
+using Folders = std::map<std::string, std::string>;  // path by name, each name once
+
+// Zones lie in the folder itself, where all are links, or in each other and in a folder intel-rapl,
+// where the links lead.
+void find_zones(const std::string& folder, int depth, Folders& found, std::error_code& error) {
+  constexpr int kMaxDepth = 3;
   for (auto it = std::filesystem::directory_iterator(folder, error);
        !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
-    if (it->path().filename().string().starts_with("intel-rapl:")) paths.push_back(it->path());
+    const std::string name = it->path().filename();
+    const bool is_zone = name.starts_with("intel-rapl:");
+    if (is_zone) found.emplace(name, it->path());
+    std::error_code below;  // a zone without a folder is said by its files
+    if ((is_zone || name == "intel-rapl") && depth < kMaxDepth) {
+      find_zones(it->path(), depth + 1, found, below);
+    }
   }
-  std::ranges::sort(paths);
-  for (const std::string& path : paths) {
+}
+
+// Zones of the whole platform and parts of packages are in none of the domains.
+RaplZones rapl_zones(const std::string& folder) {
+  RaplZones zones;
+  std::error_code error;
+  Folders paths;
+  find_zones(folder, 0, paths, error);
+  for (const auto& [zone, path] : paths) {
     std::string name;
     std::ifstream(path + "/name") >> name;
     const bool is_package = name.starts_with("package");
     if (!is_package && name != "dram") continue;
     Domain& domain = is_package ? zones.processor : zones.memory;
-    const std::string file = path + "/energy_uj";
-    const auto now = number_in(file), range = number_in(path + "/max_energy_range_uj");
-    if (now && range && *now <= *range) {
+    const std::string file = path + "/energy_uj", range_file = path + "/max_energy_range_uj";
+    const auto now = number_in(file), range = number_in(range_file);
+    if (now && range && *range > 0 && *now <= *range) {
       domain.sensors.push_back(std::make_unique<RaplZone>(file, *range, *now));
-    } else if (domain.unread.empty()) {
-      const char* const why = access(file.c_str(), R_OK) == 0
-                                  ? "expected a number up to max_energy_range_uj"
-                                  : std::strerror(errno);  // root alone may read it by default
-      domain.unread = fmt::format("{}: {}", file, why);
+      continue;
     }
+    if (!domain.unread.empty()) continue;
+    const bool knows_range = range && *range > 0;
+    const std::string& wrong = knows_range ? file : range_file;
+    const char* const why = access(wrong.c_str(), R_OK) != 0
+                                ? std::strerror(errno)  // root alone may read it by default
+                            : knows_range ? "expected a number up to max_energy_range_uj"
+                                          : "expected a number above 0";
+    domain.unread = fmt::format("{}: {}", wrong, why);
   }
   for (Domain* d : {&zones.processor, &zones.memory}) {
     if (!d->unread.empty()) d->sensors.clear();
     if (!d->sensors.empty()) d->source = fmt::format("RAPL ({})", folder);
     if (!d->sensors.empty() || !d->unread.empty()) continue;
-    d->unread =
-        paths.empty()
-            ? fmt::format("{}: no intel-rapl:N, as in virtual machines and containers", folder)
-            : fmt::format("{}: no zone of it", folder);
+    const std::string why = !paths.empty() ? "no zone of it"
+                            : error        ? error.message()
+                                    : "no intel-rapl:N, as in virtual machines and containers";
+    d->unread = fmt::format("{}: {}", folder, why);
   }
   return zones;
 }

@@ -328,6 +328,23 @@ bool is_noisy(const RunConfig& config, const CaseResult& c) {
   return config.max_noise_pct && c.timing.noise_pct.value_or(0) > *config.max_noise_pct;
 }
 
+namespace {
+
+// A domain that was not read to the end, by all processes that measured the case, is not known.
+void set_spent(const std::optional<EnergySpent>& spent, RunEnergy& energy) {
+  energy.spent = spent;
+  for (std::size_t i = 0; i < kDomains.size(); ++i) {
+    for (EnergySensor& s : energy.sensors) {
+      if (s.domain != kDomainNames[i] || !s.source || !spent) continue;
+      if (spent->whole().*kDomains[i]) continue;
+      s.unread = *s.source + ": it did not answer all the time";
+      s.source.reset();
+    }
+  }
+}
+
+}  // namespace
+
 RunResult build_result(const MeasureInput& input, const MeasurementState& state) {
   RunResult r;
   r.context = state.context.value_or(input.facts.context);
@@ -335,7 +352,7 @@ RunResult build_result(const MeasureInput& input, const MeasurementState& state)
   r.context.throttle_reasons = state.gpu.throttle_reasons;
   r.context.pcie = state.gpu.pcie;
   r.context.load = state.load;
-  if (r.context.energy) r.context.energy->spent = state.energy;
+  if (r.context.energy) set_spent(state.energy, *r.context.energy);
   r.context.measured_read_gbs_after = state.read_gbs_after;
   r.run_id = make_run_id(r.context, state.salt);
   r.exit_code = state.first_error;
@@ -358,7 +375,13 @@ RunResult build_result(const MeasureInput& input, const MeasurementState& state)
     }
   }
   const ByDomain idle_watts = r.context.energy.value_or(RunEnergy{}).idle_watts();
-  for (CaseResult& c : r.cases) c.energy = energy_of(c, baseline_of(r), idle_watts);
+  for (CaseResult& c : r.cases) {
+    c.energy = energy_of(c, baseline_of(r), idle_watts);
+    if (!c.energy || c.energy->joules_per_token.geometric_mean) continue;
+    c.validity.notes.emplace_back(
+        "energy has no mean and no saving: a counter did not move in some generation, which was "
+        "shorter than its step");
+  }
   return r;
 }
 

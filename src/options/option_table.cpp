@@ -378,8 +378,8 @@ std::vector<Option> measuring() {
         "tokens per second, prefill left out",
         kShaped, Role::kMeasures, real({.high = 1e9, .open = true}, at(&C::price_eur_per_hour))),
       o("powercap", {}, "DIR", "",
-        "folder of Linux's energy counters (RAPL), such as a container's own mount of it", kShaped,
-        Role::kMeasures, text("a folder", at(&C::powercap))),
+        "folder of Linux's energy counters (RAPL), such as a container's own mount of it", kRun,
+        Role::kOutputs, text("a folder", at(&C::powercap))),
       o("timeout", {}, "S", "seconds",
         "limit of the whole run, in a sweep of each case. What is not finished by then gets the "
         "status timeout",

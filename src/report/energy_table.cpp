@@ -76,7 +76,7 @@ TextTable energy_table(const RunResult& r) {
 
 TextTable energy_parts_table(const RunResult& r) {
   TextTable t;
-  t.title = "Energy of the run, J";
+  t.title = "Energy of the measurement, J";
   if (!any_energy(r) || !r.context.energy || !r.context.energy->spent) return t;
   const EnergySpent& spent = *r.context.energy->spent;
   t.head = {"for", "processor", "memory", "GPU", "all"};
@@ -89,7 +89,9 @@ TextTable energy_parts_table(const RunResult& r) {
   add("decoding", spent.decode);
   add("other", spent.other);
   add("all", spent.whole());
-  t.caption = "other: auto's trials, single passes, comparisons, building of caches";
+  t.caption =
+      "from the first prefill on; other: auto's trials, single passes, comparisons, building of "
+      "caches";
   return t;
 }
 

@@ -1,6 +1,7 @@
 #include "statistics/by_prompt.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -49,12 +50,36 @@ FiguresBySample ms_per_token(const CaseResult& c) {
   return figures;
 }
 
-FiguresBySample joules_per_token(const CaseResult& c) {
+DomainSet common_domains(std::span<const CaseResult* const> cases) {
+  DomainSet common{};
+  bool any = false;
+  for (const CaseResult* c : cases) {
+    for (const Sample* s : timed_samples(*c)) {
+      if (s->tokens < 1) continue;
+      const ByDomain energy = s->energy.value_or(ByDomain{});
+      for (std::size_t i = 0; i < common.size(); ++i) {
+        common[i] = (common[i] || !any) && (energy.*kDomains[i]).has_value();
+      }
+      any = true;
+    }
+  }
+  return common;
+}
+
+double joules_per_token(const Sample& s, const DomainSet& domains) {
+  double joules = 0;
+  for (std::size_t i = 0; i < domains.size(); ++i) {
+    if (domains[i]) joules += (*s.energy.*kDomains[i]).value();
+  }
+  return joules / static_cast<double>(s.tokens);
+}
+
+FiguresBySample joules_per_token(const CaseResult& c, const DomainSet& domains) {
   FiguresBySample figures;
+  if (std::ranges::none_of(domains, std::identity())) return figures;
   for (const Sample* s : timed_samples(c)) {
-    if (s->tokens < 1 || !s->energy || !s->energy->total()) continue;
-    figures[{s->prompt, s->repetition}] = {*s->energy->total() / static_cast<double>(s->tokens),
-                                           s->decoded_in()};
+    if (s->tokens < 1) continue;
+    figures[{s->prompt, s->repetition}] = {joules_per_token(*s, domains), s->decoded_in()};
   }
   return figures;
 }
@@ -107,7 +132,8 @@ std::optional<CaseEnergy> energy_of(const CaseResult& c, const CaseResult* basel
   if (sums.tokens == 0 || !sums.joules.total()) return std::nullopt;
   CaseEnergy e;
   ByPrompt figures;
-  for (const auto& [at, figure] : joules_per_token(c)) {
+  const CaseResult* const alone[] = {&c};
+  for (const auto& [at, figure] : joules_per_token(c, common_domains(alone))) {
     figures[figure.decoded_in].push_back(figure.value);
   }
   e.joules_per_token = summarize(groups_of(std::move(figures)));
@@ -115,7 +141,10 @@ std::optional<CaseEnergy> energy_of(const CaseResult& c, const CaseResult* basel
   e.above_idle = 1 / sums.tokens * (sums.joules - sums.seconds * idle_watts);
   if (sums.seconds > 0) e.watts = *sums.joules.total() / sums.seconds;
   if (baseline == nullptr || baseline == &c) return e;
-  const auto saving = paired_ratio(joules_per_token(*baseline), joules_per_token(c));
+  const CaseResult* const both[] = {&c, baseline};
+  const DomainSet common = common_domains(both);
+  const auto saving =
+      paired_ratio(joules_per_token(*baseline, common), joules_per_token(c, common));
   if (!saving) return e;
   e.saving = saving->value;
   if (saving->interval) {

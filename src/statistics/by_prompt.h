@@ -1,6 +1,7 @@
 // These functions read from the samples of a result what they say of each prompt. Two cases on the
 // same prompts can then be compared prompt by prompt, and what is peculiar to a prompt cancels out.
 #pragma once
+#include <array>
 #include <map>
 #include <span>
 #include <string_view>
@@ -33,15 +34,21 @@ struct Figure {
 using FiguresBySample = std::map<std::pair<int, int>, Figure>;
 // Of timed samples that generated something.
 FiguresBySample ms_per_token(const CaseResult& c);
-// Likewise, of those with energy.
-FiguresBySample joules_per_token(const CaseResult& c);
+// Which domains of energy, in the order of kDomains.
+using DomainSet = std::array<bool, kDomains.size()>;
+// Those that all timed samples of these cases that generated something have; none without any.
+DomainSet common_domains(std::span<const CaseResult* const> cases);
+// The energy of these domains, which the sample has, over its tokens, of which there are some, J.
+double joules_per_token(const Sample& s, const DomainSet& domains);
+// Likewise of timed samples that generated something.
+FiguresBySample joules_per_token(const CaseResult& c, const DomainSet& domains);
 // ratio_interval() of base / other over the samples that both have, by prompt, or by the batches of
 // the side that has fewer of them. Nothing: they have no such sample.
 std::optional<Estimate> paired_ratio(const FiguresBySample& base, const FiguresBySample& other);
 
-// What the timed samples of a case say of its energy. `baseline`: the case that it saves from;
-// null: none. idle_watts: of each domain, W. nullopt: a timed sample has no energy, or there is
-// none.
+// What the timed samples of a case say of its energy, of the domains that all of them have; its
+// saving is of those that both cases have. `baseline`: the case that it saves from; null: none.
+// idle_watts: of each domain, W. nullopt: there is no such domain.
 std::optional<CaseEnergy> energy_of(const CaseResult& c, const CaseResult* baseline,
                                     const ByDomain& idle_watts);
 

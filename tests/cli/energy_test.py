@@ -55,7 +55,7 @@ class Energy(ProgramTest):
         with Counters(self.folder / "powercap"):
             table = self.measure("--json", "a.json", "--details").out
             self.measure("--json", "b.json")
-        for heading in ("Energy and cost of decoding", "Energy of the run, J", "EUR/1M tokens"):
+        for heading in ("Energy and cost of decoding", "Energy of the measurement, J", "EUR/1M tokens"):
             self.assertIn(heading, table)
         result = strict_json((self.folder / "a.json").read_text(encoding="utf-8"))
         energy = result["context"]["energy"]
@@ -78,6 +78,7 @@ class Energy(ProgramTest):
             self.assertAlmostEqual(parts["processor"] + parts["memory"], case["energy"]["joules_per_token"]["mean"])
         self.assertIsNotNone(result["cases"][1]["energy"]["saving"])
         self.assertIn("joules_per_token", self.run_program("compare", "a.json", "b.json").out)
+        self.run_program("compare", "a.json", "b.json", "--exact")
         exported = json.loads(self.run_program("export", "a.json", "--format", "bencher").out)
         self.assertTrue(all({"joules-per-token", "eur-per-million-tokens"} <= figures.keys()
                             for figures in exported.values()))
@@ -85,12 +86,21 @@ class Energy(ProgramTest):
     def test_what_is_not_read_has_its_reason(self):
         done = self.measure("--json", "a.json", "--details")
         energy = strict_json((self.folder / "a.json").read_text(encoding="utf-8"))["context"]["energy"]
-        reason = f"{self.folder / 'powercap'}: no intel-rapl:N, as in virtual machines and containers"
+        reason = f"{self.folder / 'powercap'}: No such file or directory"
         self.assertEqual([sensor["unread"] for sensor in energy["sensors"]][:2], [reason, reason])
         self.assertIsNone(energy["spent"])
         self.assertIn("EUR/1M tokens", done.out)
         self.assertIn("not read: processor", done.out)
         self.assertNotIn("J/token", done.out)
+
+    def test_a_counter_that_never_moves_is_not_read(self):
+        Counters(self.folder / "powercap")
+        self.measure("--json", "a.json")
+        result = strict_json((self.folder / "a.json").read_text(encoding="utf-8"))
+        for sensor in result["context"]["energy"]["sensors"][:2]:
+            self.assertEqual(sensor["unread"], f"RAPL ({self.folder / 'powercap'}): it did not move in a second")
+            self.assertIsNone(sensor["source"])
+        self.assertTrue(all(case["energy"] is None for case in result["cases"]))
 
     def test_ranks_of_a_machine_read_its_counters_once(self):
         with Counters(self.folder / "powercap"):

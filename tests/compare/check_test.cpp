@@ -210,6 +210,20 @@ TEST(Check, Statistics) {
        [](auto&, CaseResult& c) { *c.energy->joules_per_token.ci95_low *= 0.99; }},
       {"energy.joules_per_token.ci95_high",
        [](auto&, CaseResult& c) { *c.energy->joules_per_token.ci95_high *= 1.01; }},
+      {"energy.joules_per_token.n: expected 36, as many as timing.samples, found 77",
+       [](auto&, CaseResult& c) { c.energy->joules_per_token.n = 77; }},
+      {"energy.joules_per_token.median",
+       [](auto&, CaseResult& c) { c.energy->joules_per_token.median = -3; }},
+      {"timing.samples[3].energy.processor: expected at least 0, found -1",
+       [](auto&, CaseResult& c) {
+         c.timing.samples[3].energy = ByDomain{-1, {}, {}};
+       }},
+      {"cost.eur_per_hour: expected 3, which follows from what stands beside, found 4",
+       [](auto&, CaseResult& c) {
+         c.params.emplace_back("price", 3.0);
+         c.cost = cost_at(4, c.timing.tokens_per_s);
+       }},
+      {"cost.eur_per_hour", [](auto&, CaseResult& c) { c.cost = cost_at(-3, std::nullopt); }},
       {"energy.saving: expected ", [](auto&, CaseResult& c) { c.energy->saving = 3; }},
       {"energy.saving_ci95_low", [](auto&, CaseResult& c) { *c.energy->saving_ci95_low *= 0.99; }},
       {"energy.saving_ci95_high", [](auto&, CaseResult& c) { c.energy->saving_ci95_high = 9; }},

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "compare/made_result.h"
+#include "compare/metrics.h"
 
 namespace triforce {
 namespace {
@@ -52,6 +53,30 @@ TEST(CompareEnergy, MoreIsHigherAndNoRegression) {
                                         made_file("b", other_times({.noise = 0.05, .watts = 150})),
                                         {.require_latency = true});
   expect_metric(noisy, kAr, "joules_per_token", Verdict::kAmbiguous, Outcome::kNotGated);
+}
+
+// One side read the memory's, too: that says nothing of what changed.
+TEST(CompareEnergy, IsOfTheDomainsThatBothRead) {
+  const ResultFile base = made_file("a", {.watts = 100});
+  ResultFile other = made_file("b", other_times({.watts = 100}));
+  for (CaseResult& c : other.results[0].cases) {
+    for (Sample& s : c.timing.samples) s.energy->memory = *s.energy->processor;
+  }
+  const Comparison c = compare_made(base, other);
+  expect_metric(c, kAr, "joules_per_token", Verdict::kSame, Outcome::kPassed);
+  for (CaseResult& one : other.results[0].cases) {
+    for (Sample& s : one.timing.samples) s.energy->processor.reset();
+  }
+  EXPECT_EQ(find_metric(compare_made(base, other), kAr, "joules_per_token"), nullptr);
+}
+
+TEST(CompareEnergy, IsNoCounterOfExactComparisons) {
+  const ResultFile base = made_file("a", {.watts = 100});
+  const Comparison c = compare_made(base, made_file("b", {.watts = 90}), {.exact = true});
+  EXPECT_EQ(c.exit_code, ExitCode::kOk) << c.verdict;
+  const Comparison without = compare_made(base, made_file("b", {}), {.exact = true});
+  EXPECT_EQ(without.exit_code, ExitCode::kOk) << without.verdict;
+  EXPECT_EQ(is_exact_member("timing.samples[].energy"), false);
 }
 
 TEST(CompareEnergy, IsNotComparedWhereASideReadNone) {

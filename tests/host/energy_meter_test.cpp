@@ -74,9 +74,39 @@ TEST(EnergyMeter, SaysWhyADomainIsNotRead) {
             folder.file("intel-rapl:0") + ": No such file or directory");
   const EnergyMeter nowhere({"/nonexistent", "", kNvmlLibrary});
   for (const std::size_t i : {0U, 1U}) {
-    EXPECT_EQ(nowhere.sensors()[i].unread,
-              "/nonexistent: no intel-rapl:N, as in virtual machines and containers");
+    EXPECT_EQ(nowhere.sensors()[i].unread, "/nonexistent: No such file or directory");
   }
+}
+
+// As the devices lie, of which the class has links: parts below their packages.
+TEST(EnergyMeter, FindsZonesInEachOther) {
+  const PowercapFolder folder;
+  const std::string devices = folder.path() + "/devices", zones = devices + "/intel-rapl";
+  std::filesystem::create_directories(zones);
+  std::filesystem::rename(folder.path() + "/intel-rapl:0", zones + "/intel-rapl:0");
+  std::filesystem::rename(folder.path() + "/intel-rapl:0:1",
+                          zones + "/intel-rapl:0/intel-rapl:0:1");
+  for (const std::string& path : {devices, zones}) {
+    SCOPED_TRACE(path);
+    const EnergyMeter meter({path, "", kNvmlLibrary});
+    EXPECT_EQ(meter.joules(), (ByDomain{0, 0, {}}));
+  }
+}
+
+TEST(EnergyMeter, SaysWhatIsWrongWithAFolder) {
+  const PowercapFolder folder;
+  const std::string file = folder.file("intel-rapl:0");
+  EXPECT_EQ(EnergyMeter({file, "", kNvmlLibrary}).sensors()[0].unread, file + ": Not a directory");
+  const std::string range = folder.path() + "/intel-rapl:0/max_energy_range_uj";
+  for (const char* text : {"0", "-1", "many"}) {
+    std::ofstream(range) << text;
+    EXPECT_EQ(EnergyMeter(source_of(folder)).sensors()[0].unread,
+              range + ": expected a number above 0");
+  }
+  std::filesystem::remove_all(folder.path());
+  std::filesystem::create_directories(folder.path());
+  EXPECT_EQ(EnergyMeter(source_of(folder)).sensors()[1].unread,
+            folder.path() + ": no intel-rapl:N, as in virtual machines and containers");
 }
 
 TEST(EnergyMeter, SaysThatItMayNotRead) {

@@ -124,10 +124,31 @@ TEST_F(MeasureRun, AMeterThatFailsLeavesWhatIsKnown) {
   const RunResult r = measure();
   EXPECT_FALSE(r.context.energy->spent->decode.memory);
   EXPECT_TRUE(r.context.energy->spent->decode.processor);
+  const EnergySensor& memory = r.context.energy->sensors[1];
+  EXPECT_FALSE(memory.source);
+  EXPECT_EQ(memory.unread, "false: it did not answer all the time");
+  EXPECT_TRUE(r.context.energy->sensors[0].source);
   for (const CaseResult& c : r.cases) {
     ASSERT_TRUE(c.energy);
-    EXPECT_FALSE(c.energy->per_token.memory);
     EXPECT_TRUE(c.energy->per_token.processor);
+    EXPECT_FALSE(c.energy->per_token.memory);
+    EXPECT_NEAR(c.energy->joules_per_token.max.value_or(0), 1.0 / kGenerated, 1e-9);
+    EXPECT_NEAR(c.energy->saving.value_or(1), 1, 1e-9);
+  }
+}
+
+TEST_F(MeasureRun, ACounterThatStoodStillIsSaid) {
+  ByDomain joules = {0, {}, {}};
+  input_.hooks.joules = [&] { return joules; };
+  input_.facts.context.energy = idle_of(1);
+  for (const CaseResult& c : measure().cases) {
+    ASSERT_TRUE(c.energy);
+    EXPECT_FALSE(c.energy->joules_per_token.geometric_mean);
+    EXPECT_EQ(std::ranges::count_if(c.validity.notes,
+                                    [](const std::string& note) {
+                                      return note.starts_with("energy has no mean and no saving");
+                                    }),
+              1);
   }
 }
 

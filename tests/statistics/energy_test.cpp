@@ -80,6 +80,16 @@ TEST(EnergyOf, NothingIsSaidWithoutEnergyOrOfAPart) {
   ASSERT_TRUE(e);
   EXPECT_TRUE(e->per_token.processor);
   EXPECT_FALSE(e->per_token.memory);
+  // Of what all samples have, like the sums: the second read no memory.
+  EXPECT_NEAR(e->joules_per_token.geometric_mean.value_or(0), 0.1, 1e-12);
+  EXPECT_NEAR(e->joules_per_token.max.value_or(0), 0.1, 1e-12);
+  // A saving is of what both cases have.
+  const CaseResult whole =
+      of_samples({sample(0, 0, 10, 1000, {2, 7, 1}), sample(1, 0, 10, 1000, {2, 9, 1})});
+  EXPECT_NEAR(energy_of(part, &whole, {})->saving.value_or(0), 2, 1e-12);
+  const CaseResult others =
+      of_samples({sample(0, 0, 10, 1000, {{}, 7, 1}), sample(1, 0, 10, 1000, {{}, 9, 1})});
+  EXPECT_FALSE(energy_of(part, &others, {})->saving);
   // A counter that did not move in a sample: no mean of logarithms.
   const CaseResult still =
       of_samples({sample(0, 0, 10, 1, {0, {}, {}}), sample(1, 0, 10, 1, {1, {}, {}})});
