@@ -173,7 +173,13 @@ MethodPart method_part(const RunConfig& config, const MachinePlan& p, std::size_
   const MethodSpec& spec = spec_of(config.methods[i]);
   MethodPart part;
   part.method = spec.name;
-  part.acceptance = assumed_alphas(spec, p.input.options, assumed_acceptance(config));
+  SpeculationOptions options = p.input.options;  // with the gammas that were chosen
+  for (const MethodForecast& m : f.methods) {
+    if (m.method != &spec) continue;
+    options.gamma = m.gammas.gamma;
+    options.inner_gamma = m.gammas.inner_gamma;
+  }
+  part.acceptance = assumed_alphas(spec, options, assumed_acceptance(config));
   for (const PublishedResult* r : p.published[i]) part.published.push_back({*r});
   if (!f.fits()) return part;
   if (spec.is_baseline()) part.ms_per_token = f.autoregressive_ms;

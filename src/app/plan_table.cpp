@@ -187,10 +187,14 @@ std::string acceptances(const RunConfig& config, const PlanInput& in) {
   for (const Method method : config.methods) {
     const MethodSpec& m = spec_of(method);
     if (m.levels() == 0) continue;
-    std::vector<double> alphas = assumed_alphas(m, in.options);
-    if (alphas.empty()) continue;
-    std::ranges::reverse(alphas);
-    parts.push_back(fmt::format("{} {:.4f}", m.name, fmt::join(alphas, ", ")));
+    AcceptanceCurves curves = assumed_curves(m, in.options);
+    if (curves.empty()) continue;
+    std::ranges::reverse(curves);
+    std::vector<std::string> levels;
+    for (const AcceptanceCurve& c : curves) {
+      levels.push_back(fmt::format("{:.4f}", fmt::join(c.rates, " / ")));
+    }
+    parts.push_back(fmt::format("{} {}", m.name, fmt::join(levels, ", ")));
   }
   if (parts.empty()) return {};
   return fmt::format("Per-token acceptance, outer level first as of gammas: {}\n({}{}).\n",

@@ -288,10 +288,8 @@ MethodModel Tuner::model_of(const MethodSpec& m) const {
         const int asked = m.step(l, config_.speculation.gammas());
         b.acceptance.push_back({synthetic->of(m, l, asked)});
       }
-      // No other child is ever accepted.
-      std::vector<std::vector<double>> by_depth;
-      for (const double first : b.acceptance.back().rates) by_depth.push_back({first});
-      if (space_.tree && by_depth.front().front() > 0) b.children = ChildRates{by_depth};
+      const double first = b.acceptance.back().rates.front();  // trees are of first children
+      if (space_.tree && first > 0) b.children = ChildRates{{{first}}};
     } else {
       if (m.levels() > 1) b.acceptance.push_back(measured_acceptance(c.inner.at(m.method)));
       if (its.acceptance_vector) {

@@ -312,10 +312,11 @@ std::vector<Option> sampling_and_acceptance() {
         "meaningless and the result is marked not comparable (plan: the rates to predict with). "
         "outer=A,inner=B: per token. inner is of what the drafter proposes, to whichever cache, "
         "and outer of what the target proposes over a small cache. Or of the full cache's "
-        "verifications, with inner=B for the levels below it: length=L: mean tokens of one, bonus "
-        "included. rates=R0,R1,...: share that keeps each position, as in vLLM. "
+        "verifications of chains: length=L: mean tokens of one with --gamma, bonus included, of "
+        "methods of one level. rates=R0,R1,...: share that keeps each position, as in vLLM. "
         "conditional=C0,C1,...: likewise, of those that keep all before it. profile=FILE: as a "
-        "speculation_profile.json has it (export). Later positions have the last conditional rate",
+        "speculation_profile.json has it (export). Later positions have the last conditional "
+        "rate. These three take inner=B for the levels below",
         kShaped, Role::kDecidesProposed, acceptance_rates()),
   };
 }
@@ -378,7 +379,7 @@ std::vector<Option> measuring() {
         "tokens per second, prefill left out",
         kShaped, Role::kMeasures, real({.high = 1e9, .open = true}, at(&C::price_eur_per_hour))),
       o("powercap", {}, "DIR", "",
-        "folder of Linux's energy counters (RAPL), such as a container's own mount of it", kRun,
+        "folder of Linux's energy counters (RAPL), such as a container's own mount of it", kShaped,
         Role::kOutputs, text("a folder", at(&C::powercap))),
       o("timeout", {}, "S", "seconds",
         "limit of the whole run, in a sweep of each case. What is not finished by then gets the "

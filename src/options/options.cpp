@@ -217,18 +217,30 @@ void check_synthetic(const RunConfig& c) {
   using Form = SyntheticAcceptance::Form;
   const std::optional<SyntheticAcceptance>& synthetic = c.speculation.synthetic;
   if (!synthetic || synthetic->form == Form::kRate) return;
+  const std::string hierarchies = method_names([&](const MethodSpec& m) {
+    return has_inner_level(m) && std::ranges::count(c.methods, m.method) > 0;
+  });
+  if (c.speculation.tree) {
+    throw_usage(
+        "--synthetic-acceptance: expected outer=A,inner=B beside --tree, found rates of positions "
+        "or a length");
+  }
   if (synthetic->inner) {
     expect_method(c, "--synthetic-acceptance inner=B", "with an inner level", has_inner_level);
-  } else if (any_method(c.methods, has_inner_level)) {
-    throw_usage("--synthetic-acceptance: expected inner=B for the inner level of {}, found none",
-                method_names([&](const MethodSpec& m) {
-                  return has_inner_level(m) && std::ranges::count(c.methods, m.method) > 0;
-                }));
   }
-  if (synthetic->form != Form::kLength) return;
-  if (c.auto_gamma || c.speculation.tree) {
-    throw_usage("--synthetic-acceptance length=L: expected a --gamma, found {}",
-                c.auto_gamma ? "auto" : "a draft tree");
+  if (synthetic->form != Form::kLength) {
+    if (synthetic->inner || hierarchies.empty()) return;
+    throw_usage("--synthetic-acceptance: expected inner=B for the inner level of {}, found none",
+                hierarchies);
+  }
+  if (!hierarchies.empty()) {
+    throw_usage(
+        "--synthetic-acceptance length=L: expected methods of one level, found {}: what an inner "
+        "level hands over has no fixed length (rates=R,... says it by position)",
+        hierarchies);
+  }
+  if (c.auto_gamma) {
+    throw_usage("--synthetic-acceptance length=L: expected a --gamma, found auto");
   }
   const int most = c.speculation.gamma + 1;
   if (synthetic->outer.front() > most) {

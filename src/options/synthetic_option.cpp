@@ -75,6 +75,7 @@ std::optional<SyntheticAcceptance> parse(std::string_view text) {
     const auto form = std::ranges::find(kForms, name, &FormName::name);
     if (equals == std::string_view::npos ? !lists : name != "inner" && has_outer) return {};
     if (name == "profile" && equals != std::string_view::npos) {
+      if (value.empty()) return {};
       const std::optional<double> inner = s.inner;
       s = of_profile(value);
       s.inner = inner;
@@ -105,8 +106,9 @@ std::optional<SyntheticAcceptance> parse(std::string_view text) {
 
 OptionValue acceptance_rates() {
   return {
-      "outer=A,inner=B with A and B in [0, 1], length=L from 1 on, rates=R,... in [0, 1] that "
-      "do not rise, or profile=FILE, these with inner=B where there is an inner level",
+      "outer=A,inner=B with A and B in [0, 1], length=L from 1 on, or rates=R,... that do not "
+      "rise, conditional=C,... or profile=FILE without a comma, in [0, 1], these with inner=B "
+      "where there is an inner level",
       [](RunConfig& c, std::string_view text) {
         c.speculation.synthetic = parse(text);
         return c.speculation.synthetic.has_value();

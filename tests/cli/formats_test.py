@@ -119,6 +119,13 @@ class Formats(ProgramTest):
         (method,) = [m for m in plan["machines"][0]["forecast"]["methods"] if m["method"] == "draft"]
         alpha = method["acceptance"][0]
         self.assertAlmostEqual(sum(alpha**i for i in range(7)), length, places=3)
+        # The acceptance is that of the gamma that was chosen.
+        plan = strict_json(self.run_program("plan", "--method", "draft", "--machine", "h200", "-o", "json", "--gamma",
+                                            "auto", "--synthetic-acceptance", "rates=.9,.6,.3").out)
+        (method,) = [m for m in plan["machines"][0]["forecast"]["methods"] if m["method"] == "draft"]
+        kept = [0.9, 0.6, 0.3, 0.15, 0.075, 0.0375, 0.01875][:method["gamma"]]
+        self.assertAlmostEqual(sum(method["acceptance"][0]**i for i in range(method["gamma"] + 1)), 1 + sum(kept),
+                               places=6)
 
     def test_what_is_no_profile(self):
         good = {"conditional_accept_rates": [0.5, 0.25], "marginal_accept_rates": [0.5, 0.125]}

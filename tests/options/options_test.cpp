@@ -122,6 +122,7 @@ TEST(Options, ExplicitBadValues) {
       {"synthetic-acceptance", "rates=.8,length=2"},
       {"synthetic-acceptance", "conditional=.8,-.1"},
       {"synthetic-acceptance", "shape=.8"},
+      {"synthetic-acceptance", "profile="},
       {"on-chip", "513"},
       {"temp", "1e-40"},   // 1 / x is no float
       {"temp", "1e-300"},  // 0 as a float
@@ -457,8 +458,10 @@ TEST(Options, OptionsThatDoNotFitTogether) {
       {{"--dense-layers", "2", "--baseline"}, "--dense-layers"},
       {{"--dense-layers", "2", "--method", "ar,draft"}, "--dense-layers"},
       {{"--draft-weights", "int8", "--method", "draft"}, "--draft-weights int8"},
-      {{"--synthetic-acceptance", "length=3"},
+      {{"--synthetic-acceptance", "rates=.5"},
        "--synthetic-acceptance: expected inner=B for the inner level of triforce"},
+      {{"--synthetic-acceptance", "length=3,inner=.5", "--method", "draft,triforce"},
+       "--synthetic-acceptance length=L: expected methods of one level, found triforce"},
       {{"--synthetic-acceptance", "rates=.8,inner=.5", "--method", "draft"},
        "--synthetic-acceptance inner=B"},
       {{"--synthetic-acceptance", "length=5.5", "--method", "draft", "--gamma", "4"},
@@ -466,7 +469,9 @@ TEST(Options, OptionsThatDoNotFitTogether) {
       {{"--synthetic-acceptance", "length=3", "--method", "draft", "--gamma", "auto"},
        "--synthetic-acceptance length=L: expected a --gamma, found auto"},
       {{"--synthetic-acceptance", "length=3", "--method", "draft", "--tree", "[-1, -1]"},
-       "--synthetic-acceptance length=L: expected a --gamma, found a draft tree"},
+       "--synthetic-acceptance: expected outer=A,inner=B beside --tree"},
+      {{"--synthetic-acceptance", "conditional=.5", "--method", "draft", "--tree", "auto"},
+       "--synthetic-acceptance: expected outer=A,inner=B beside --tree"},
       {{"--key-rank", "16", "--method", "draft,streaming"}, "--key-rank 16"},
       {{"--outlier-chunks", "4"}, "--outlier-chunks 4"},
       {{"--key-rank", "16", "--outlier-chunks", "12", "--budget", "128"}, "--outlier-chunks"},
@@ -555,10 +560,12 @@ TEST(Options, PoliciesAndRates) {
   };
   EXPECT_EQ(synthetic("inner=.5,rates=.8,.8,0").outer, (std::vector{.8, .8, 0.0}));
   EXPECT_EQ(synthetic("rates=.8,inner=.5").form, Form::kMarginal);
-  EXPECT_EQ(synthetic("length=3.25,inner=.5").form, Form::kLength);
+  EXPECT_EQ(parse({"--synthetic-acceptance", "length=3.25", "--method", "draft"})
+                .speculation.synthetic->form,
+            Form::kLength);
   EXPECT_EQ(synthetic("conditional=.5,1,inner=.5").outer, (std::vector{.5, 1.0}));
-  for (const char* text : {"outer=1,inner=0.5", "rates=0.8,0.8,0,inner=0.5",
-                           "length=3.25,inner=0.5", "conditional=0.5,1,inner=0.5"}) {
+  for (const char* text :
+       {"outer=1,inner=0.5", "rates=0.8,0.8,0,inner=0.5", "conditional=0.5,1,inner=0.5"}) {
     const RunConfig shown = parse({"--synthetic-acceptance", text});
     EXPECT_EQ(find_option(kRun, "synthetic-acceptance")->value.get(shown),
               ParamValue(std::string(text)));
