@@ -14,9 +14,14 @@ namespace {
 struct Model {
   int layers, heads, kv_heads, d;
 };
-// The built-in target, and a part of Llama2-7B's layers.
+// The built-in target, SmolLM2-135M, TinyLlama-1.1B, and a part of the layers of Llama-2-7B, of
+// Llama-3.1-8B and of Llama-3-70B. Groups of query heads: 1, 3, 8, 1, 4 and 8.
 constexpr Model kBuiltIn{6, 4, 4, 64};
+constexpr Model kSmolLm2{30, 9, 3, 64};
+constexpr Model kTinyLlama{22, 32, 4, 64};
 constexpr Model kLlama7b{2, 32, 32, 128};
+constexpr Model kLlama8b{8, 32, 8, 128};
+constexpr Model kLlama70b{8, 64, 8, 128};
 constexpr int kChunk = 8;
 
 DType kv_type() { return setup().isa >= cpu::Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32; }
@@ -136,9 +141,11 @@ void run_attention(benchmark::State& state, const Model& model, bool mass) {
   }
   report_bytes(state, watch, 2 * f.half_bytes());
 }
-void attention(benchmark::State& state) { run_attention(state, kBuiltIn, false); }
+template <const Model& kModel>
+void attention(benchmark::State& state) {
+  run_attention(state, kModel, false);
+}
 void attention_mass(benchmark::State& state) { run_attention(state, kBuiltIn, true); }
-void attention_7b(benchmark::State& state) { run_attention(state, kLlama7b, false); }
 
 // Rows in groups of codes, but for those of one more group, which follow as they are.
 void run_groups(benchmark::State& state, const Model& model, Quantisation by) {
@@ -200,15 +207,16 @@ void head_attention(benchmark::State& state) {
 }
 
 // A chunk of a prompt over itself and what came before; bounded by arithmetic.
+template <const Model& kModel>
 void attention_prefill(benchmark::State& state) {
-  Fixture f(kBuiltIn, state.range(1), state.range(0));
+  Fixture f(kModel, state.range(1), state.range(0));
   Stopwatch watch;
   for (auto _ : state) {
     const KvView kv = f.next_layer();
     watch.time([&] { cpu::attention(f.workers(), f.q(), kv, {}, f.out(), {}, 0, f.path()); });
   }
   const double t = static_cast<double>(state.range(0)), n = static_cast<double>(state.range(1));
-  report_flops(state, watch, 4 * kBuiltIn.heads * kBuiltIn.d * t * (n - (t - 1) / 2),
+  report_flops(state, watch, 4 * kModel.heads * kModel.d * t * (n - (t - 1) / 2),
                gemm_gflops(kv_type()));
 }
 
@@ -325,7 +333,8 @@ void rope_append(benchmark::State& state) {
   report_bytes(state, watch, static_cast<double>(f.qkv().bytes()));
 }
 
-BENCHMARK(attention)
+BENCHMARK(attention<kBuiltIn>)
+    ->Name("attention")
     ->ArgsProduct({{1, 7, 8, 16, 32}, {8192, 16384}})
     ->ArgNames({"rows", "keys"})
     ->UseRealTime();
@@ -350,16 +359,48 @@ BENCHMARK(attention_groups_7b<Quantisation::kInt4>)
     ->ArgsProduct({{1, 7, 16}, {8192}})
     ->ArgNames({"rows", "keys"})
     ->UseRealTime();
-BENCHMARK(attention_7b)
+BENCHMARK(attention<kSmolLm2>)
+    ->Name("attention_smollm2")
+    ->ArgsProduct({{1, 8, 16, 32}, {1024, 8192}})
+    ->ArgNames({"rows", "keys"})
+    ->UseRealTime();
+BENCHMARK(attention<kTinyLlama>)
+    ->Name("attention_tinyllama")
+    ->ArgsProduct({{1, 8, 16, 32}, {2048}})
+    ->ArgNames({"rows", "keys"})
+    ->UseRealTime();
+BENCHMARK(attention<kLlama7b>)
+    ->Name("attention_7b")
     ->ArgsProduct({{1, 7, 8, 16}, {8192}})
+    ->ArgNames({"rows", "keys"})
+    ->UseRealTime();
+BENCHMARK(attention<kLlama8b>)
+    ->Name("attention_8b")
+    ->ArgsProduct({{1, 8, 16, 32}, {8192}})
+    ->ArgNames({"rows", "keys"})
+    ->UseRealTime();
+BENCHMARK(attention<kLlama70b>)
+    ->Name("attention_70b")
+    ->ArgsProduct({{1, 8, 16, 32}, {8192}})
     ->ArgNames({"rows", "keys"})
     ->UseRealTime();
 BENCHMARK(head_attention)
     ->ArgsProduct({{1, 7, 17}, {16384}})
     ->ArgNames({"rows", "keys"})
     ->UseRealTime();
-BENCHMARK(attention_prefill)
-    ->ArgsProduct({{2048}, {2048, 16384}})
+BENCHMARK(attention_prefill<kBuiltIn>)
+    ->Name("attention_prefill")
+    ->ArgsProduct({{512, 2048}, {2048, 16384}})
+    ->ArgNames({"rows", "keys"})
+    ->UseRealTime();
+BENCHMARK(attention_prefill<kSmolLm2>)
+    ->Name("attention_prefill_smollm2")
+    ->ArgsProduct({{512}, {1024, 8192}})
+    ->ArgNames({"rows", "keys"})
+    ->UseRealTime();
+BENCHMARK(attention_prefill<kLlama8b>)
+    ->Name("attention_prefill_8b")
+    ->ArgsProduct({{512}, {8192}})
     ->ArgNames({"rows", "keys"})
     ->UseRealTime();
 BENCHMARK(attention_rotating)

@@ -19,10 +19,12 @@ struct Layer {
   std::int64_t out, in;
 };
 constexpr Layer kLayers[] = {
-    {"builtin_qkv", 768, 256},  {"builtin_out", 256, 256},   {"builtin_gate_up", 1376, 256},
-    {"builtin_down", 256, 688}, {"builtin_head", 4096, 256}, {"68m_qkv", 2304, 768},
-    {"68m_gate_up", 6144, 768}, {"68m_down", 768, 3072},     {"68m_head", 32000, 768},
-    {"7b_out", 4096, 4096},     {"7b_gate_up", 22016, 4096},
+    {"builtin_qkv", 768, 256},   {"builtin_out", 256, 256},    {"builtin_gate_up", 1376, 256},
+    {"builtin_down", 256, 688},  {"builtin_head", 4096, 256},  {"68m_qkv", 2304, 768},
+    {"68m_gate_up", 6144, 768},  {"68m_down", 768, 3072},      {"68m_head", 32000, 768},
+    {"smollm2_qkv", 960, 576},   {"smollm2_out", 576, 576},    {"smollm2_gate_up", 3072, 576},
+    {"smollm2_down", 576, 1536}, {"smollm2_head", 49152, 576}, {"7b_out", 4096, 4096},
+    {"7b_gate_up", 22016, 4096},
 };
 
 class Fixture {

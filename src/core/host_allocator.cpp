@@ -1,5 +1,6 @@
 #include "core/host_allocator.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -10,7 +11,9 @@ namespace triforce {
 namespace {
 
 constexpr std::int64_t kAlignment = 64;
-constexpr std::int64_t kLarge = 4 << 20;  // from here on blocks are mapped
+constexpr std::int64_t kLarge = 4 << 20;    // from here on a block has a mapping of its own
+constexpr std::int64_t kMiddle = 64 << 10;  // from here on it shares one
+constexpr std::int64_t kRegion = 32 << 20;
 
 std::byte* map_block(std::int64_t bytes) {
   std::byte* p = map_pages(bytes);
@@ -20,6 +23,36 @@ std::byte* map_block(std::int64_t bytes) {
 
 }  // namespace
 
+std::byte* HostAllocator::cut_block(std::int64_t bytes) {
+  const std::int64_t size = round_up(bytes, kAlignment);
+  if (regions_.empty() || kRegion - regions_.back().used < size) {
+    regions_.emplace_back();
+    regions_.back().begin = map_pages(kRegion);
+    if (regions_.back().begin == nullptr) {
+      regions_.pop_back();
+      return nullptr;
+    }
+  }
+  Region& region = regions_.back();
+  std::byte* const p = region.begin + region.used;
+  region.used += size;
+  region.live += size;
+  if (region.used > region.present) {
+    touch_pages(region.begin + region.present, region.used - region.present, 1);
+    region.present = round_up(region.used, kHugePage);
+  }
+  return p;
+}
+
+void HostAllocator::return_block(const std::byte* p, std::int64_t bytes) noexcept {
+  const auto region = std::ranges::find_if(
+      regions_, [&](const Region& r) { return p >= r.begin && p < r.begin + kRegion; });
+  region->live -= round_up(bytes, kAlignment);
+  if (region->live != 0) return;
+  unmap_pages(region->begin, kRegion);
+  regions_.erase(region);
+}
+
 void* HostAllocator::allocate(std::int64_t bytes, Place place, MemTag tag) {
   TF_CHECK(bytes >= 0, "allocation of {} bytes", bytes);
   if (bytes == 0) return nullptr;
@@ -28,6 +61,8 @@ void* HostAllocator::allocate(std::int64_t bytes, Place place, MemTag tag) {
   if (bytes <= limit_bytes_ - live_bytes_) {
     if (bytes >= kLarge) {
       p = map_block(bytes);
+    } else if (bytes >= kMiddle) {
+      p = cut_block(bytes);
     } else {
       const auto rounded = static_cast<std::size_t>(round_up(bytes, kAlignment));
       p = std::aligned_alloc(kAlignment, rounded);
@@ -48,6 +83,8 @@ void HostAllocator::release(void* p, std::int64_t bytes, Place place, MemTag tag
   const std::scoped_lock lock(mutex_);
   if (bytes >= kLarge) {
     unmap_pages(static_cast<std::byte*>(p), bytes);
+  } else if (bytes >= kMiddle) {
+    return_block(static_cast<const std::byte*>(p), bytes);
   } else {
     std::free(p);
   }

@@ -6,6 +6,8 @@
 
 namespace triforce {
 
+inline constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
+
 // Anonymous memory of at least `bytes` > 0, whole huge pages and aligned to 2 MiB; it reads as
 // zeros and takes no memory before it is touched. Null if the system refuses.
 std::byte* map_pages(std::int64_t bytes) noexcept;

@@ -72,8 +72,11 @@ class Exact {
     parallel_for(with_threads_for(c_, head_rows * p_.d * 4), head_rows, [&](std::int64_t i, int) {
       prepare_query(p_, i / rows_, i % rows_, s_.q + i * q_bytes);
     });
-    parallel_for(c_, p_.kv->kv_heads * splits_, [&](std::int64_t unit, int thread) {
-      run_split(unit / splits_, unit % splits_, thread);
+    parallel_for(c_, c_.threads, [&](std::int64_t share, int thread) {
+      const std::int64_t end = first_unit(share + 1);
+      for (std::int64_t unit = first_unit(share); unit < end; ++unit) {
+        run_split(unit / splits_, unit % splits_, thread);
+      }
     });
     parallel_for(with_threads_for(c_, head_rows * splits_ * p_.d * 4), head_rows,
                  [&](std::int64_t i, int) { combine(i / rows_, i % rows_); });
@@ -81,6 +84,14 @@ class Exact {
   }
 
  private:
+  // Of those that thread `share` takes: a unit is a split of a head. Shares have as equal numbers
+  // of keys as whole units allow, for the last split of a head is shorter.
+  std::int64_t first_unit(std::int64_t share) const {
+    const std::int64_t key = share * p_.kv->kv_heads * p_.length / c_.threads;
+    const std::int64_t split = (key % p_.length + kSplitKeys / 2) / kSplitKeys;
+    return key / p_.length * splits_ + std::min(split, splits_);
+  }
+
   void run_split(std::int64_t head, std::int64_t split, int thread) {
     const std::int64_t state = (head * splits_ + split) * rows_;
     const AttentionState rows{0,

@@ -159,14 +159,19 @@ const AttentionKernels& float_kernels(DType type) {
   constexpr auto int8 = CodeAttention<V, Single, CodeFormat<V, 8>>::run;
   using Codes = std::conditional_t<PlacesCodes<V>, PlacedCodeFormat<V>, CodeFormat<V, 4>>;
   constexpr auto int4 = CodeAttention<V, Single, Codes>::run;
-  static constexpr AttentionKernels kTables[] = {
-      {AttentionTile<V, Single>::run, KeyKernels<V, Single>::dots, KeyKernels<V, Single>::collapse,
-       KeyKernels<V, Single>::rotate, false, nullptr, int8, int4},
-      {AttentionTile<V, Half>::run, KeyKernels<V, Half>::dots, KeyKernels<V, Half>::collapse,
-       KeyKernels<V, Half>::rotate, false, kWiden<V, Half>, int8, int4},
-      {AttentionTile<V, Pair>::run, KeyKernels<V, Pair>::dots, KeyKernels<V, Pair>::collapse,
-       KeyKernels<V, Pair>::rotate, false, kWiden<V, Pair>, int8, int4},
+  constexpr auto table = []<class F>(F, auto widen) {
+    return AttentionKernels{.tiles = AttentionTile<V, F>::run,
+                            .dots = KeyKernels<V, F>::dots,
+                            .collapse = KeyKernels<V, F>::collapse,
+                            .rotate = KeyKernels<V, F>::rotate,
+                            .widen = widen,
+                            .int8_groups = int8,
+                            .int4_groups = int4,
+                            // Widening takes 2% of the time then instead of 6% (AMD Zen 4).
+                            .prompt_rows = widen == nullptr ? kLeastPromptRows : kMostPromptRows};
   };
+  static constexpr AttentionKernels kTables[] = {
+      table(Single{}, nullptr), table(Half{}, kWiden<V, Half>), table(Pair{}, kWiden<V, Pair>)};
   return kTables[type == DType::kF32 ? 0 : type == DType::kF16 ? 1 : 2];
 }
 

@@ -12,6 +12,7 @@ namespace triforce::cpu {
 inline constexpr int kTileKeys = 64;
 // Keys per split: the unit of parallel work, and of the order in which a row is summed.
 inline constexpr int kSplitKeys = 512;
+inline constexpr std::int64_t kLeastPromptRows = 64, kMostPromptRows = 256;
 
 // Consecutive tiles of keys against `rows` queries; o, m and l carry the online softmax from tile
 // to tile. Every row is computed independently of the others.
@@ -74,6 +75,9 @@ struct AttentionKernels {
   // `visible` and `mass` are null.
   void (*int8_groups)(const TileArgs& args, const CodeTile& k, const CodeTile& v) = nullptr;
   void (*int4_groups)(const TileArgs& args, const CodeTile& k, const CodeTile& v) = nullptr;
+  // Rows of a prompt that share a read of each tile, at most. Their queries and sums stay in the
+  // second-level cache.
+  std::int64_t prompt_rows = kLeastPromptRows;
 };
 
 // Returns the kernels of a level that this processor has, for a row format.

@@ -6,12 +6,28 @@
 namespace triforce::cpu {
 namespace {
 
-// Rows that share a read of each tile; their queries and sums stay in the second-level cache. More
-// share one that is widened: that takes 2% of the time then instead of 6% (AMD Zen 4).
-constexpr std::int64_t kBlockRows = 64, kWidenedBlockRows = 256;
+std::int64_t block_queries(std::int64_t rows, int group) {
+  return std::max<std::int64_t>(1, rows / group);
+}
 
-std::int64_t block_queries(int group, bool widened) {
-  return std::max<std::int64_t>(1, (widened ? kWidenedBlockRows : kBlockRows) / group);
+// A block and its mirror image cost the same whichever they are.
+struct Pairs {
+  std::int64_t per_block, blocks, count;
+  Pairs(const AttentionPass& pass, std::int64_t rows)
+      : per_block(block_queries(rows, pass.group)),
+        blocks(ceil_div(pass.queries, per_block)),
+        count(ceil_div(blocks, 2)) {}
+};
+
+// The largest blocks of which threads get shares that differ little: rows do not depend on it.
+Pairs make_pairs(const AttentionPass& pass, int threads) {
+  std::int64_t rows = pass.kernels->prompt_rows;
+  for (;; rows /= 2) {
+    const Pairs pairs(pass, rows);
+    const std::int64_t all = pass.kv->kv_heads * pairs.count;
+    const std::int64_t longest = ceil_div(all, threads) * threads;
+    if (longest - all <= all / 8 || rows <= kLeastPromptRows) return pairs;
+  }
 }
 
 struct PrefillScratch {
@@ -53,27 +69,25 @@ void run_block(const AttentionPass& p, std::int64_t head, std::int64_t first, st
 
 std::int64_t prefill_scratch_bytes(int group, int d, int threads) {
   Scratch one = Scratch::counting();
-  take_scratch(one, block_queries(group, true) * group, d);
+  take_scratch(one, block_queries(kMostPromptRows, group) * group, d);
   return one.used() * threads;
 }
 
 void attention_prefill(const Workers& workers, const AttentionPass& pass) {
-  const std::int64_t per_block = block_queries(pass.group, pass.kernels->widen != nullptr);
-  const std::int64_t blocks = ceil_div(pass.queries, per_block);
-  // A block and its mirror image cost the same whichever they are, so equal shares are balanced.
-  const std::int64_t pairs = ceil_div(blocks, 2);
+  const Pairs pairs = make_pairs(pass, workers.threads);
   const std::int64_t bytes = prefill_scratch_bytes(pass.group, pass.d, 1);
   TF_CHECK(bytes * workers.threads <= static_cast<std::int64_t>(workers.scratch.size()),
            "attention needs {} bytes of scratch, {} reserved", bytes * workers.threads,
            workers.scratch.size());
-  parallel_for(workers, pass.kv->kv_heads * pairs, [&](std::int64_t unit, int thread) {
+  parallel_for(workers, pass.kv->kv_heads * pairs.count, [&](std::int64_t unit, int thread) {
     Scratch mine(workers.scratch.subspan(static_cast<std::size_t>(thread * bytes),
                                          static_cast<std::size_t>(bytes)));
-    const PrefillScratch s = take_scratch(mine, per_block * pass.group, pass.d);
-    const std::int64_t head = unit / pairs, low = unit % pairs, high = blocks - 1 - low;
+    const PrefillScratch s = take_scratch(mine, pairs.per_block * pass.group, pass.d);
+    const std::int64_t head = unit / pairs.count, low = unit % pairs.count,
+                       high = pairs.blocks - 1 - low;
     const auto run = [&](std::int64_t block) {
-      const std::int64_t first = block * per_block;
-      run_block(pass, head, first, std::min(per_block, pass.queries - first), s);
+      const std::int64_t first = block * pairs.per_block;
+      run_block(pass, head, first, std::min(pairs.per_block, pass.queries - first), s);
     };
     run(low);
     if (high != low) run(high);

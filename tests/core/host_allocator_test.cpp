@@ -17,7 +17,6 @@ namespace triforce {
 namespace {
 
 TEST(HostPages, EveryPageIsPresentWhateverTheNumberOfThreads) {
-  constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
   const std::int64_t page = sysconf(_SC_PAGESIZE);
   for (const std::int64_t bytes : {std::int64_t{1}, kHugePage, 5 * kHugePage - 1}) {
     for (const int threads : {1, 3, 100}) {
@@ -39,7 +38,7 @@ TEST(HostPages, EveryPageIsPresentWhateverTheNumberOfThreads) {
 }
 
 TEST(HostPages, PreferAMemoryNode) {
-  constexpr std::int64_t kBytes = std::int64_t{2} << 20;
+  constexpr std::int64_t kBytes = kHugePage;
   std::byte* p = map_pages(kBytes);
   ASSERT_NE(p, nullptr);
   prefer_node(p, kBytes, kNoNode);
@@ -73,7 +72,8 @@ TEST(HostPages, ThePciDeviceSaysItsMemoryNode) {
 
 TEST(HostAllocator, BlocksAreAlignedZeroedAndWritable) {
   HostAllocator a;
-  for (const std::int64_t bytes : {1, 63, 64, 65, 4096, (4 << 20) - 1, 4 << 20, (6 << 20) + 3}) {
+  for (const std::int64_t bytes :
+       {1, 63, 64, 65, 4096, 65535, 65536, (4 << 20) - 1, 4 << 20, (6 << 20) + 3}) {
     for (int again = 0; again < 2; ++again) {  // a reused block must be zeroed too
       void* p = a.allocate(bytes, Place::kHost, MemTag::kWorkspace);
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(p) % 64, 0U);
@@ -83,6 +83,44 @@ TEST(HostAllocator, BlocksAreAlignedZeroedAndWritable) {
       a.release(p, bytes, Place::kHost, MemTag::kWorkspace);
     }
   }
+}
+
+TEST(HostAllocator, BlocksOfMiddleSizeShareHugePages) {
+  constexpr std::int64_t kBlock = 3 << 20;
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const auto is_mapped = [&](const void* p) {
+    const auto at = reinterpret_cast<std::uintptr_t>(p) / page * page;
+    unsigned char resident = 0;
+    return mincore(reinterpret_cast<void*>(at), page, &resident) == 0 && (resident & 1) != 0;
+  };
+  HostAllocator a;
+  std::vector<void*> blocks;
+  for (int i = 0; i < 11; ++i) {  // one more than a region of 32 MiB has room for
+    blocks.push_back(a.allocate(kBlock - 64 * i, Place::kHost, MemTag::kTargetWeights));
+    auto* begin = static_cast<std::byte*>(blocks.back());
+    const std::int64_t bytes = kBlock - 64 * i;
+    EXPECT_TRUE(is_mapped(begin + bytes - 1));  // not at a first use
+    EXPECT_TRUE(std::all_of(begin, begin + bytes, [](std::byte b) { return b == std::byte{0}; }));
+    std::fill(begin, begin + bytes, static_cast<std::byte>(i + 1));
+  }
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(blocks[0]) % kHugePage, 0U);
+  for (std::size_t i = 1; i < 10; ++i) {
+    EXPECT_EQ(static_cast<std::byte*>(blocks[i]) - static_cast<std::byte*>(blocks[i - 1]),
+              kBlock - 64 * (static_cast<std::int64_t>(i) - 1));
+  }
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(blocks[10]) % kHugePage, 0U);
+  for (int i = 0; i < 11; ++i) {  // none of them was written by another
+    const auto* begin = static_cast<const std::byte*>(blocks[static_cast<std::size_t>(i)]);
+    EXPECT_TRUE(std::all_of(begin, begin + kBlock - 64 * i,
+                            [&](std::byte b) { return b == static_cast<std::byte>(i + 1); }));
+  }
+  for (int i = 10; i > 0; --i) {
+    a.release(blocks[static_cast<std::size_t>(i)], kBlock - 64 * i, Place::kHost,
+              MemTag::kTargetWeights);
+  }
+  EXPECT_TRUE(is_mapped(blocks[0]));
+  a.release(blocks[0], kBlock, Place::kHost, MemTag::kTargetWeights);
+  EXPECT_FALSE(is_mapped(blocks[0]));
 }
 
 TEST(HostAllocator, LedgersCountByTagAndPlace) {

@@ -17,7 +17,7 @@ namespace triforce::cpu {
 namespace {
 
 constexpr int kMaxRows = 16;
-constexpr std::int64_t kAhead = 8192;  // bytes; two steps
+constexpr std::int64_t kAhead = 4096;  // bytes; a step
 constexpr std::int64_t kPairBytes = kPanel * 4;
 constexpr std::int64_t kStepBytes = 16 * kPairBytes;
 constexpr std::int64_t kAccBytes = kPanel * 4;
