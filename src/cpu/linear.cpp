@@ -75,16 +75,52 @@ Widen widen_for(const LinearKernels& kernels, DType dtype) {
 // x as the kernels want it.
 struct Rows {
   const std::byte* data = nullptr;
-  std::int64_t stride_bytes = 0;
+  std::int64_t stride_bytes = 0;  // to the next row, or to the next group
+  std::int64_t count = 0;
+  std::int64_t most_in_group = 1;
+
+  std::int64_t in_group(std::int64_t row) const {
+    return std::min(most_in_group, count - row / most_in_group * most_in_group);
+  }
+  // Where row `row` begins, the first of its group, `depth_bytes` behind each row's first element.
+  const std::byte* at(std::int64_t row, std::int64_t depth_bytes) const {
+    return data + row / most_in_group * stride_bytes + depth_bytes * in_group(row);
+  }
 };
+
+// Rows of bf16 in groups, see XFormat::kBf16Tiles.
+Rows tile_rows(const Workers& workers, const LinearKernels& kernels, TensorView x,
+               std::int64_t width, Scratch& scratch) {
+  const std::int64_t count = x.shape[0], cols = x.shape[1];
+  auto* const data = scratch.take<std::byte>(count * width * 2);
+  const Rows rows{data, kTileGroup * width * 2, count, kTileGroup};
+  const auto* source = static_cast<const float*>(x.data);
+  const auto convert_row = [&](std::int64_t r, int) {
+    const std::int64_t step = rows.in_group(r) * kTileDepth;
+    auto* to = reinterpret_cast<std::uint16_t*>(data + r / kTileGroup * rows.stride_bytes) +
+               r % kTileGroup * kTileDepth;
+    for (std::int64_t k = 0; k < width; k += kTileDepth, to += step) {
+      const std::int64_t n = std::clamp<std::int64_t>(cols - k, 0, kTileDepth);
+      kernels.to_bf16(source + r * x.stride[0] + k, n, to);
+      std::fill(to + n, to + kTileDepth, std::uint16_t{0});
+    }
+  };
+  if (count <= kMaxBatchInvariantRows) {
+    for (std::int64_t r = 0; r < count; ++r) convert_row(r, 0);
+  } else {
+    parallel_for(workers, count, convert_row);
+  }
+  return rows;
+}
 
 // Rows that are converted become `width` wide; the padding is zero: 0 * 0 in the padded weights.
 Rows prepare(const Workers& workers, const LinearKernels& kernels, XFormat format, TensorView x,
              std::int64_t width, Scratch& scratch) {
+  if (format == XFormat::kBf16Tiles) return tile_rows(workers, kernels, x, width, scratch);
   const std::int64_t rows = x.shape[0], cols = x.shape[1];
   const auto* source = static_cast<const float*>(x.data);
   if (format == XFormat::kF32 && width == cols) {
-    return {reinterpret_cast<const std::byte*>(source), x.stride[0] * size_of(DType::kF32)};
+    return {reinterpret_cast<const std::byte*>(source), x.stride[0] * size_of(DType::kF32), rows};
   }
   const std::int64_t size = format == XFormat::kBf16 ? 2 : 4;
   const bool few = rows <= kMaxBatchInvariantRows;
@@ -107,7 +143,7 @@ Rows prepare(const Workers& workers, const LinearKernels& kernels, XFormat forma
   } else {
     parallel_for(workers, rows, convert_row);
   }
-  return {to, stride};
+  return {to, stride, rows};
 }
 
 // What rows of x are padded to. Those of f32 need it for whole groups alone.
@@ -126,15 +162,17 @@ void add_to(float* out, const float* acc, std::int64_t n, bool accumulate) {
 
 // Rows that read a panel once: as many sums are held.
 constexpr std::int64_t kPanelRows = 128;
+static_assert(kPanelRows % kTileGroup == 0);
 
-// Up to kPanelRows rows times one panel.
-void run_panel(const TileSet& set, const Matrix& w, std::int64_t panel, Rows x, std::int64_t rows,
-               float* out, std::int64_t out_stride, bool accumulate) {
+// Up to kPanelRows rows from `first` on times one panel.
+void run_panel(const TileSet& set, const Matrix& w, std::int64_t panel, const Rows& x,
+               std::int64_t first, std::int64_t rows, float* out, std::int64_t out_stride,
+               bool accumulate) {
   const std::int64_t k_per_step = set.k_per_step;
   const std::int64_t steps = (w.cols + k_per_step - 1) / k_per_step;
   const std::int64_t step_bytes = depth_bytes(k_per_step, w.format);
-  const std::int64_t x_step_bytes =
-      k_per_step * (set.x_format == XFormat::kBf16 ? 2 : std::int64_t{sizeof(float)});
+  const bool halves = set.x_format == XFormat::kBf16 || set.x_format == XFormat::kBf16Tiles;
+  const std::int64_t x_step_bytes = k_per_step * (halves ? 2 : std::int64_t{sizeof(float)});
   const auto* weights =
       static_cast<const std::byte*>(w.storage.data()) + panel * panel_bytes(w.cols, w.format);
 
@@ -146,10 +184,12 @@ void run_panel(const TileSet& set, const Matrix& w, std::int64_t panel, Rows x, 
     const std::int64_t count = std::min(block, steps - s);
     std::int64_t row = 0;
     for (int t = 0; t < tiles; ++t) {
-      const std::int64_t n = (rows - row) / (tiles - t);  // as equal as possible
+      // As equal as possible, or a group.
+      const std::int64_t n =
+          x.most_in_group > 1 ? x.in_group(row + first) : (rows - row) / (tiles - t);
       set.tiles[static_cast<std::size_t>(n)](weights + s * step_bytes,
-                                             x.data + row * x.stride_bytes + s * x_step_bytes,
-                                             x.stride_bytes, count, acc + row * kPanel, {t, tiles});
+                                             x.at(row + first, s * x_step_bytes), x.stride_bytes,
+                                             count, acc + row * kPanel, {t, tiles});
       row += n;
     }
   }
@@ -172,9 +212,8 @@ void linear_own(const Workers& workers, TensorView x, const Matrix& w, TensorVie
   const std::int64_t worth = panels * panel_bytes(w.cols, w.format) * tiles / kBytesPerThread;
   parallel_for(with_threads(workers, worth), panels, [&](std::int64_t panel, int) {
     for (std::int64_t r = 0; r < total; r += kPanelRows) {
-      run_panel(set, w, panel, {rows.data + r * rows.stride_bytes, rows.stride_bytes},
-                std::min(kPanelRows, total - r), out.as<float>() + r * out.stride[0], out.stride[0],
-                accumulate);
+      run_panel(set, w, panel, rows, r, std::min(kPanelRows, total - r),
+                out.as<float>() + r * out.stride[0], out.stride[0], accumulate);
     }
   });
 }

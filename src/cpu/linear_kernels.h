@@ -16,7 +16,7 @@
 namespace triforce::cpu {
 
 inline constexpr std::int64_t kPanel = 64;
-inline constexpr int kMaxTileRows = 16;
+inline constexpr int kMaxTileRows = 32;
 
 // A TileTurn says which of the tiles of a panel this is, in the order in which they read it.
 // Together they ask for the weights that follow, so that memory is at work while all of them
@@ -26,7 +26,8 @@ struct TileTurn {
 };
 
 // acc[r][0..64) += sum over steps of x[r] * w, r < R. A step is TileSet::k_per_step
-// values of k; x and w are padded with zeros to whole steps.
+// values of k; x and w are padded with zeros to whole steps. x_stride_bytes: to the next row, or to
+// the next group of kBf16Tiles.
 using Tile = void (*)(const std::byte* w, const std::byte* x, std::int64_t x_stride_bytes,
                       std::int64_t steps, float* acc, TileTurn turn);
 
@@ -35,7 +36,11 @@ enum class XFormat : std::uint8_t {
   kF32,         // the activations as they are
   kRoundedF32,  // f32 holding bf16 values
   kBf16,        // bf16, read by pairs
+  // bf16 in groups of up to 32 rows, as AMX reads them: [group][k / 32][row][32]. Rows that lie
+  // apart would be a line of another page for each row of a register.
+  kBf16Tiles,
 };
+inline constexpr std::int64_t kTileGroup = 32, kTileDepth = 32;
 
 struct TileSet {
   XFormat x_format = XFormat::kF32;

@@ -1,6 +1,12 @@
-// The shape of AMX tile registers, the same for linear layers and attention: 0-3 accumulate, 4
-// holds the rows of x, q or p, 5-7 are 16 rows of weights, keys or values. All rows have 64 bytes.
+// The shapes of AMX tile registers. All rows have 64 bytes.
+//
+//   registers   0, 1    2, 3    4           5       6, 7
+//   one group   sums    sums    x, q or p   w, k or v, 16 rows each
+//   a pair      sums    sums    x           x       w
+//               first   second  first       second
 #pragma once
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace triforce::cpu {
@@ -14,14 +20,23 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// rows: of registers 0-4, 1 to 16.
-constexpr TileConfig make_tile_config(int rows) {
+constexpr TileConfig make_config(std::array<int, 8> rows) {
   TileConfig c;
-  for (int t = 0; t < 8; ++t) {
+  for (std::size_t t = 0; t < 8; ++t) {
     c.row_bytes[t] = 64;
-    c.rows[t] = static_cast<std::uint8_t>(t < 5 ? rows : 16);
+    c.rows[t] = static_cast<std::uint8_t>(rows[t]);
   }
   return c;
+}
+
+// One group of 1 to 16 rows.
+constexpr TileConfig make_tile_config(int rows) {
+  return make_config({rows, rows, rows, rows, rows, 16, 16, 16});
+}
+
+// Two groups of 1 to 16 rows.
+constexpr TileConfig make_pair_config(int first, int second) {
+  return make_config({first, first, second, second, first, second, 16, 16});
 }
 
 }  // namespace triforce::cpu
