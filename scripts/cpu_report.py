@@ -181,7 +181,7 @@ def read_round(level, document):
             "prefill_ms": ar["timing"]["prefill_ms"],
             "prefill_share": ar["timing"]["prefill_fraction_gemm"]}
         for rows in ROWS:
-            step = cases[rows]["lookup"]["steps"][-1]
+            step = next(s for s in cases[rows]["lookup"]["steps"] if s["pass"] == "full" and s["rows"] == rows)
             figures[f"rows_{rows}"] = step["ms"] / step["one_row_ms"]
         model = ar["model"]["target"]
         tokens = ar["params"]["prefill"] + GENERATED / 2
@@ -190,7 +190,7 @@ def read_round(level, document):
                      context["measured_read_gbs"], context["measured_gemm_gflops"],
                      pass_operations(model, tokens, 1), exponential_operations(level, model, tokens, 1),
                      ar["timing"]["prefill_operations"])
-    except (KeyError, TypeError, IndexError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, IndexError, StopIteration, ZeroDivisionError) as error:
         raise BadInput(f"triforce-bench: expected a sweep of gamma with times, found something else: "
                        f"{error!r}") from error
 
@@ -347,6 +347,9 @@ def main():
     if args.rounds < 1:
         options.error(f"--rounds: expected at least 1, found {args.rounds}")
     here = levels_of(args.program)
+    if args.before:
+        before = levels_of(args.before)
+        here = [level for level in here if level in before]
     levels = args.levels.split(",") if args.levels else here
     for level in levels:
         if level not in here or levels.count(level) > 1:

@@ -11,8 +11,13 @@ namespace triforce {
 namespace {
 
 constexpr std::int64_t kAlignment = 64;
-constexpr std::int64_t kLarge = 4 << 20;    // from here on a block has a mapping of its own
-constexpr std::int64_t kMiddle = 64 << 10;  // from here on it shares one
+constexpr std::int64_t kLarge = 4 << 20;  // from here on a block has a mapping of its own
+// From here on it shares one. Not where AddressSanitizer looks for reads beyond a block's end.
+#ifdef __SANITIZE_ADDRESS__
+constexpr std::int64_t kMiddle = kLarge;
+#else
+constexpr std::int64_t kMiddle = 64 << 10;
+#endif
 constexpr std::int64_t kRegion = 32 << 20;
 
 std::byte* map_block(std::int64_t bytes) {
@@ -26,12 +31,10 @@ std::byte* map_block(std::int64_t bytes) {
 std::byte* HostAllocator::cut_block(std::int64_t bytes) {
   const std::int64_t size = round_up(bytes, kAlignment);
   if (regions_.empty() || kRegion - regions_.back().used < size) {
-    regions_.emplace_back();
-    regions_.back().begin = map_pages(kRegion);
-    if (regions_.back().begin == nullptr) {
-      regions_.pop_back();
-      return nullptr;
-    }
+    regions_.reserve(regions_.size() + 1);
+    std::byte* const begin = map_pages(kRegion);
+    if (begin == nullptr) return nullptr;
+    regions_.push_back({.begin = begin});
   }
   Region& region = regions_.back();
   std::byte* const p = region.begin + region.used;
@@ -47,6 +50,7 @@ std::byte* HostAllocator::cut_block(std::int64_t bytes) {
 void HostAllocator::return_block(const std::byte* p, std::int64_t bytes) noexcept {
   const auto region = std::ranges::find_if(
       regions_, [&](const Region& r) { return p >= r.begin && p < r.begin + kRegion; });
+  if (region == regions_.end()) std::abort();  // it is no block of this allocator
   region->live -= round_up(bytes, kAlignment);
   if (region->live != 0) return;
   unmap_pages(region->begin, kRegion);

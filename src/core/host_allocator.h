@@ -26,7 +26,8 @@ class HostAllocator final : public Allocator {
 
  private:
   // A Region is a mapping that blocks of middle size share, one after the other. It is given back
-  // when none of them is left.
+  // when none of them is left, so that one block can hold up to 32 MiB that the ledger does not
+  // count.
   struct Region {
     std::byte* begin = nullptr;
     std::int64_t used = 0, live = 0, present = 0;  // bytes

@@ -72,7 +72,9 @@ class Exact {
     parallel_for(with_threads_for(c_, head_rows * p_.d * 4), head_rows, [&](std::int64_t i, int) {
       prepare_query(p_, i / rows_, i % rows_, s_.q + i * q_bytes);
     });
-    parallel_for(c_, c_.threads, [&](std::int64_t share, int thread) {
+    const std::int64_t units = p_.kv->kv_heads * splits_;
+    shares_ = std::min<std::int64_t>(c_.threads, units);
+    parallel_for(c_, shares_, [&](std::int64_t share, int thread) {
       const std::int64_t end = first_unit(share + 1);
       for (std::int64_t unit = first_unit(share); unit < end; ++unit) {
         run_split(unit / splits_, unit % splits_, thread);
@@ -84,12 +86,16 @@ class Exact {
   }
 
  private:
-  // Of those that thread `share` takes: a unit is a split of a head. Shares have as equal numbers
-  // of keys as whole units allow, for the last split of a head is shorter.
+  // Of those that a thread takes: a unit is a split of a head. Shares have as equal numbers of keys
+  // as whole units allow, for the last split of a head is shorter. A boundary that falls into a
+  // unit goes to the nearer end of it.
   std::int64_t first_unit(std::int64_t share) const {
-    const std::int64_t key = share * p_.kv->kv_heads * p_.length / c_.threads;
-    const std::int64_t split = (key % p_.length + kSplitKeys / 2) / kSplitKeys;
-    return key / p_.length * splits_ + std::min(split, splits_);
+    if (shares_ == p_.kv->kv_heads * splits_) return share;
+    const std::int64_t key = share * p_.kv->kv_heads * p_.length / shares_;
+    const std::int64_t split = key % p_.length / kSplitKeys;
+    const std::int64_t begin = split * kSplitKeys, end = std::min(begin + kSplitKeys, p_.length);
+    const bool later = 2 * (key % p_.length) >= begin + end;
+    return key / p_.length * splits_ + split + (later ? 1 : 0);
   }
 
   void run_split(std::int64_t head, std::int64_t split, int thread) {
@@ -182,7 +188,7 @@ class Exact {
 
   const AttentionPass& p_;
   Workers c_;
-  std::int64_t rows_, splits_, tiles_;
+  std::int64_t rows_, splits_, tiles_, shares_ = 1;
   int chunk_;
   TensorView mass_;
   ExactScratch s_;

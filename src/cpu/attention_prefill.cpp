@@ -19,15 +19,39 @@ struct Pairs {
         count(ceil_div(blocks, 2)) {}
 };
 
-// The largest blocks of which threads get shares that differ little: rows do not depend on it.
-Pairs make_pairs(const AttentionPass& pass, int threads) {
-  std::int64_t rows = pass.kernels->prompt_rows;
-  for (;; rows /= 2) {
-    const Pairs pairs(pass, rows);
-    const std::int64_t all = pass.kv->kv_heads * pairs.count;
-    const std::int64_t longest = ceil_div(all, threads) * threads;
-    if (longest - all <= all / 8 || rows <= kLeastPromptRows) return pairs;
+// Queries of the thread that has most of them, where each takes as many pairs as the others, or one
+// more.
+std::int64_t largest_share(const AttentionPass& pass, const Pairs& pairs, int threads) {
+  const auto in_block = [&](std::int64_t block) {
+    return std::min(pairs.per_block, pass.queries - block * pairs.per_block);
+  };
+  const std::int64_t all = pass.kv->kv_heads * pairs.count;
+  std::int64_t largest = 0, unit = 0;
+  for (int t = 0; t < threads; ++t) {
+    std::int64_t queries = 0;
+    for (std::int64_t n = all / threads + (t < all % threads ? 1 : 0); n > 0; --n, ++unit) {
+      const std::int64_t low = unit % pairs.count, high = pairs.blocks - 1 - low;
+      queries += in_block(low) + (high == low ? 0 : in_block(high));
+    }
+    largest = std::max(largest, queries);
   }
+  return largest;
+}
+
+// The largest blocks whose largest share is at most an eighth above the least: rows do not depend
+// on it.
+Pairs make_pairs(const AttentionPass& pass, int threads) {
+  const std::int64_t most = pass.kernels->prompt_rows;
+  const auto share = [&](std::int64_t rows) {
+    return largest_share(pass, Pairs(pass, rows), threads);
+  };
+  std::int64_t least = share(most);
+  for (std::int64_t rows = most / 2; rows >= kLeastPromptRows; rows /= 2) {
+    least = std::min(least, share(rows));
+  }
+  std::int64_t rows = most;
+  while (rows > kLeastPromptRows && share(rows) > least + least / 8) rows /= 2;
+  return {pass, rows};
 }
 
 struct PrefillScratch {

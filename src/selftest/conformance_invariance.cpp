@@ -18,7 +18,8 @@ constexpr std::int64_t kProductRows[] = {1,  2,  7,  8,  9,  16, 17, 24, 25,
                                          32, 33, 64, 65, 80, 81, 96, 97, 128};
 
 // The same of quantised weights.
-constexpr std::int64_t kQuantisedRows[] = {1, 7, 8, 9, 16, 17, 33, 128};
+constexpr std::int64_t kQuantisedRows[] = {1,  7,  8,  9,  16, 17, 19, 24,
+                                           25, 31, 32, 33, 40, 48, 49, 128};
 
 enum class Part : std::uint8_t { kFirst, kLast };
 

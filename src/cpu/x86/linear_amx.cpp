@@ -56,29 +56,8 @@ TF_AVX512 void store_sums(float* acc) {
   _tile_stored(3, acc + 48, kAccBytes);
 }
 
-// Up to 16 rows: one register of x by four of weights.
-template <int R>
-TF_ISA void tile(const std::byte* w, const std::byte* x, std::int64_t /*x_stride_bytes*/,
-                 std::int64_t steps, float* acc, TileTurn turn) {
-  static constexpr TileConfig kConfig = make_tile_config(R);
-  _tile_loadconfig(&kConfig);
-  _tile_loadd(0, acc, kAccBytes);
-  _tile_loadd(1, acc + 16, kAccBytes);
-  _tile_loadd(2, acc + 32, kAccBytes);
-  _tile_loadd(3, acc + 48, kAccBytes);
-  for (std::int64_t s = 0; s < steps; ++s, w += kStepBytes, x += R * kRowBytes) {
-    if (turn.index == 0) {
-      for (std::int64_t line = 0; line < kStepBytes; line += 64) ask(w + kAhead + line);
-    }
-    multiply_step(w, x);
-  }
-  store_sums(acc);
-  _tile_release();  // an idle tile state would be saved at every context switch
-}
-
-// What a pair of groups asks for with each quarter of a step, so that memory and products are at
-// work at the same time: the block that follows, of which the first two of several tiles ask for a
-// half each.
+// What goes with each quarter of a step, so that memory and products are at work at the same time:
+// requests for the block that follows, of which the first two of several tiles ask for a half each.
 class Requests {
  public:
   static constexpr std::int64_t kBlockSteps = 4;
@@ -96,6 +75,29 @@ class Requests {
   const std::byte* at;
   std::int64_t bytes;
 };
+
+// Up to 16 rows: one register of x by four of weights.
+template <int R>
+TF_ISA void tile(const std::byte* w, const std::byte* x, std::int64_t /*x_stride_bytes*/,
+                 std::int64_t steps, float* acc, TileTurn turn) {
+  static constexpr TileConfig kConfig = make_tile_config(R);
+  Requests requests = Requests::of(w, steps, turn);
+  _tile_loadconfig(&kConfig);
+  _tile_loadd(0, acc, kAccBytes);
+  _tile_loadd(1, acc + 16, kAccBytes);
+  _tile_loadd(2, acc + 32, kAccBytes);
+  _tile_loadd(3, acc + 48, kAccBytes);
+  for (std::int64_t s = 0; s < steps; ++s, w += kStepBytes, x += R * kRowBytes) {
+    if (turn.index == 0) {
+      for (std::int64_t line = 0; line < kStepBytes; line += 64) ask(w + kAhead + line);
+    } else {
+      for (int quarter = 0; quarter < 4; ++quarter) requests.ask();
+    }
+    multiply_step(w, x);
+  }
+  store_sums(acc);
+  _tile_release();  // an idle tile state would be saved at every context switch
+}
 
 // Registers 0 to 3 += x . w over the 32 k of a step: 17 to 32 rows, two registers of x, by half of
 // the columns, so that a weight is loaded once for all.
@@ -195,6 +197,7 @@ TF_ISA void code_tile(const std::byte* w, const std::byte* x, std::int64_t /*x_s
        ++s, w += kQuantisedStepBytes<kBits>, x += 2 * R * kRowBytes) {
     std::uint16_t* const weights = widened[s % 2];
     widen_group<kBits>(reinterpret_cast<const std::uint32_t*>(w + kScaleBytes), weights);
+    __asm__ volatile("" ::: "memory");  // gcc's tile loads do not say that they read memory
     multiply_group<R>(reinterpret_cast<const std::byte*>(weights), x, sums);
     const auto* scales = reinterpret_cast<const std::uint16_t*>(w);
     for (int j = 0; j < kPanel; j += kLanes) {

@@ -130,5 +130,50 @@ TEST(AttentionInvariance, AnyThreadCountAndMass) {
   }
 }
 
+// Of a prompt, threads decide how many rows share a read of each tile.
+TEST(AttentionInvariance, AnyThreadCountOfAPrompt) {
+  for (const Isa isa : levels()) {
+    for (const DType type : {DType::kBF16, DType::kF16, DType::kF32}) {
+      Case c{.isa = isa,
+             .type = type,
+             .heads = 4,
+             .kv_heads = 2,
+             .d = 64,
+             .queries = 291,
+             .length = 700};
+      Cache cache(c.type, c.kv_heads, c.d, c.length);
+      cache.fill(0, c.length, 9);
+      const std::vector<float> q = random_floats(c.queries * c.heads * c.d, 10);
+      const AttentionRun first(c, cache, q);
+      for (c.threads = 2; c.threads <= 5; ++c.threads) {
+        SCOPED_TRACE(c.name());
+        EXPECT_EQ(first.out, AttentionRun(c, cache, q).out);
+      }
+    }
+  }
+}
+
+// The keys of any length among any number of threads, the last split of a head being short.
+TEST(AttentionInvariance, AnyLengthAmongThreads) {
+  for (const std::int64_t length : {1, 511, 513, 1024, 1030, 1700}) {
+    Case c{.isa = levels().back(),
+           .type = DType::kBF16,
+           .heads = 4,
+           .kv_heads = 4,
+           .d = 64,
+           .queries = 1,
+           .length = length};
+    Cache cache(c.type, c.kv_heads, c.d, c.length);
+    cache.fill(0, c.length, 9);
+    const std::vector<float> q = random_floats(c.queries * c.heads * c.d, 10);
+    const AttentionRun first(c, cache, q);
+    for (const int threads : {2, 3, 5, 15, 16, 17}) {
+      c.threads = threads;
+      SCOPED_TRACE(c.name());
+      EXPECT_EQ(first.out, AttentionRun(c, cache, q).out);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace triforce::cpu::test
