@@ -114,6 +114,12 @@ class LlamaModel {
   // values need. What is not a product of matrices (norms, rotations, softmax) is not counted.
   static double prefill_operations(const ModelConfig& config, std::int64_t tokens,
                                    const Shard& shard = {});
+  // The same of one row of forward() with its logits, of a rank's own: of products with weights,
+  // and for each key that the row sees.
+  struct RowOperations {
+    double of_weights = 0, of_each_key = 0;
+  };
+  static RowOperations row_operations(const ModelConfig& config, const Shard& shard = {});
   // The scratch it reserves; `positions`: of its RoPE table. No cache holds more rows than that.
   static Backend::ScratchShape scratch_shape(const ModelConfig& config, std::int64_t max_rows,
                                              std::int64_t positions, const Shard& shard = {});

@@ -13,9 +13,9 @@
 
 namespace triforce {
 
-// Bytes that one pass of all lanes must read: its model's weights without the embedding table, of
-// which a token reads one row, and the keys and values that each lane attends to.
-struct PassBytes {
+// What one pass of all lanes must do. It reads its model's weights without the embedding table, of
+// which a token reads one row, and the keys and values that each lane attends to. Bytes.
+struct PassWork {
   std::int64_t weights = 0;
   std::int64_t kv_per_token = 0;
   std::int64_t far_per_token = 0;   // of these, of KV heads that come over the bus
@@ -27,6 +27,9 @@ struct PassBytes {
   std::int64_t part_rows = 0;
   std::int64_t only_last_weights = 0;
   int lanes = 1;  // what is said of tokens is of each
+  // Multiplications and additions of a row: of its products with weights, and for each key that it
+  // sees. 0: not counted, of passes over small caches, which also select.
+  double row_operations = 0, key_operations = 0;
   std::int64_t parts(std::int64_t tokens) const {
     if (part_rows == 0) return 1;
     return std::max<std::int64_t>(1, (std::min(tokens, max_tokens) + part_rows - 1) / part_rows);
@@ -39,7 +42,12 @@ struct PassBytes {
            lanes * ((held + before * (before + 1) / 2 * part_rows) * kv_per_token +
                     tokens * all_per_token);
   }
-  // Of these, those that come over the bus.
+  // Of `rows` rows of all lanes together, at least one of each.
+  double operations_at(std::int64_t tokens, double rows) const {
+    const auto seen = static_cast<double>(std::min(tokens, max_tokens));
+    return rows * (row_operations + seen * key_operations);
+  }
+  // Of the bytes, those that come over the bus.
   std::int64_t far_at(std::int64_t tokens) const {
     return lanes * std::min(tokens, max_tokens) * far_per_token;
   }
@@ -59,7 +67,7 @@ struct MemoryPlan {
   std::int64_t bytes_to_take() const { return near_bytes() - held_bytes; }
   std::int64_t kv_bytes_per_token = 0;  // of the full cache, as far as it is on this rank
   KvHeadCounts kv_heads;                // of the full cache, as far as it is on this rank
-  PerPass<PassBytes> passes;            // zero for passes that no method runs
+  PerPass<PassWork> passes;             // zero for passes that no method runs
   // Of the target over a prompt of max_prompt tokens: LlamaModel::prefill_operations() of this
   // rank.
   double prefill_operations = 0;

@@ -31,13 +31,15 @@ enum class CaseMetric : std::uint8_t {
   kJoules,
   kSaving,
   kCost,
+  kOfBound,
   kPassMs,  // of the first pass of kPassTable; the others' follow
 };
 // The names are those of scripts/plot_sweep.py where they are axes there too.
 constexpr auto names_of(CaseMetric /*any*/) {
-  const std::array others = {"ms-per-token", "speedup", "acceptance", "inner-acceptance", "alpha",
-                             "length",       "bound",   "divergence", "recovery",         "copied",
-                             "answered",     "as-ar",   "joules",     "saving",           "cost"};
+  const std::array others = {"ms-per-token", "speedup", "acceptance", "inner-acceptance",
+                             "alpha",        "length",  "bound",      "divergence",
+                             "recovery",     "copied",  "answered",   "as-ar",
+                             "joules",       "saving",  "cost",       "of-bound"};
   std::array<const char*, others.size() + kPassKinds> names{};
   const auto passes = std::ranges::copy(others, names.begin()).out;
   std::ranges::transform(kPassTable, passes, &PassSpec::ms_name);

@@ -142,6 +142,8 @@ struct PassTraffic {
   std::int64_t bus_bytes_per_pass = 0;
   std::optional<double> bus_gbs, fraction_h2d;
   std::vector<double> ms_per_pass_of_prompt = {};  // NaN: not measured
+  std::optional<double> rows_per_pass = {}, operations_per_pass = {}, bound_ms = {},
+                        fraction_bound = {};
 };
 void fields(auto& v, PassTraffic& t) {
   v("pass", t.pass, "name of the pass, as in chain");
@@ -158,6 +160,20 @@ void fields(auto& v, PassTraffic& t) {
     "of context.measured_h2d_gbs; above 1 where rows are brought between passes");
   v("ms_per_pass_of_prompt", t.ms_per_pass_of_prompt,
     "[i]: ms_per_pass over the samples of prompt i alone, ms; null: it has none");
+  v("rows_per_pass", t.rows_per_pass,
+    "tokens that one pass computes, mean: of each prompt that is decoded with others 1, and those "
+    "that were drafted; null: of what proposes");
+  v("operations_per_pass", t.operations_per_pass,
+    "multiplications and additions of the products of matrices in that, of a rank its own: linear "
+    "layers, logits, and attention with the keys that a row sees; null: of another pass than over "
+    "the full cache");
+  v("bound_ms", t.bound_ms,
+    "the least that the machine allows one pass, ms: the largest of bytes_per_pass over "
+    "context.measured_read_gbs, bus_bytes_per_pass over context.measured_h2d_gbs, and "
+    "operations_per_pass over context.measured_gemm_gflops; null: one that counts was not "
+    "measured");
+  v("fraction_bound", t.fraction_bound,
+    "bound_ms over ms_per_pass; above 1 where a small model stays in cache");
 }
 
 struct StepResult {

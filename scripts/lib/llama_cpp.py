@@ -1,22 +1,18 @@
 """llama.cpp for scripts/compare_llama_cpp.sh: the source archive of llama-cpp-python, checked, built for
-this processor, and the built-in pair as llama.cpp's own converter writes it. All of it lies in one
-cache folder, where each part gets its name only when it is whole."""
+this processor or for an instruction-set level, and models in its formats. All of it lies in one cache folder, where
+each part gets its name only when it is whole."""
 import fcntl
 import hashlib
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
 import tarfile
-import time
 import zlib
 from pathlib import Path
 
+from children import FAILED, call
 from download import BAD_INPUT, RESOURCES, Failure, Server, check_space, make_folder, write_whole
-
-FAILED = 1  # exit code: a program that this one runs has failed
 
 # The release whose figures the project publishes: of PyPI, where it stays.
 RELEASE = {
@@ -26,103 +22,24 @@ RELEASE = {
     "sha256": "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e",
 }
 SERVER = "https://files.pythonhosted.org"
-PROGRAMS = ("llama-bench", "llama-speculative", "llama-tokenize")
-# Release, for this very processor; no GPU is looked for unless asked. Servers and HTTPS are not needed.
-CMAKE_OPTIONS = ("-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_OPENSSL=OFF",
-                 "-DLLAMA_BUILD_SERVER=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_APP=OFF")
-# Formats of weights that are tried: those that the program itself knows.
+PROGRAMS = ("llama-bench", "llama-batched-bench", "llama-speculative", "llama-speculative-simple", "llama-lookup",
+            "llama-tokenize", "llama-quantize")
+# Release; no GPU is looked for unless asked. Servers and HTTPS are not needed.
+CMAKE_OPTIONS = ("-DCMAKE_BUILD_TYPE=Release", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_BUILD_SERVER=OFF",
+                 "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_APP=OFF")
+# What ggml's build calls the instructions that each level of --cpu-isa adds to those before it.
+LEVELS = {"avx2": ("AVX", "AVX2", "FMA", "F16C", "BMI2", "SSE42"), "avx512": ("AVX512",),
+          "avx512-bf16": ("AVX512_VBMI", "AVX512_VNNI", "AVX512_BF16"), "amx": ("AMX_TILE", "AMX_INT8", "AMX_BF16")}
+# Formats of weights that are not quantised: those that triforce-bench has for targets.
 WEIGHTS = ("bf16", "f16", "f32")
+OWN = "own"  # the format of a quantised file, as it is
 REQUIREMENTS = "requirements/requirements-convert_hf_to_gguf.txt"
+CONVERTER = Path(__file__).resolve().parents[1] / "convert_checkpoint.py"  # of GGUF to safetensors
 
 
 def default_cache():
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(base) / "triforce-bench" / "llama.cpp"
-
-
-class Progress:
-    """What is being done, on stderr: one line that changes on a terminal, else one at the beginning
-    and one every 20 seconds."""
-
-    def __init__(self, what, log):
-        self.what, self.log = what, log
-        self.begin = self.shown = time.monotonic()
-        self.terminal = sys.stderr.isatty()
-        print(what, end="" if self.terminal else "\n", file=sys.stderr, flush=True)
-
-    def tick(self):
-        now = time.monotonic()
-        if now - self.shown < (1 if self.terminal else 20):
-            return
-        self.shown = now
-        steps = re.findall(rb"^\[ *(\d+/\d+|\d+%)\]", tail(self.log), re.MULTILINE)
-        line = f"{self.what} {steps[-1].decode() if steps else ''} ({now - self.begin:.0f} s)"
-        print(f"\r\033[K{line}" if self.terminal else line, end="" if self.terminal else "\n",
-              file=sys.stderr, flush=True)
-
-    def end(self):
-        if self.terminal:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-
-def tail(path, size=8192):
-    with open(path, "rb") as file:
-        file.seek(max(0, os.path.getsize(path) - size))
-        return file.read()
-
-
-def call(command, log, what, env=None):
-    """What `command` wrote on stdout and stderr, which also stay in `log`.out and `log`.err. One that fails
-    ends the program; whatever ends this call ends the command and all that it started."""
-    paths = [Path(f"{log}.{end}") for end in ("out", "err")]
-    make_folder(paths[0].parent)
-    command = [str(word) for word in command]
-    progress = Progress(what, paths[0])
-    with open(paths[0], "wb") as out, open(paths[1], "wb") as err:
-        try:
-            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                                     env={**os.environ, **(env or {})}, start_new_session=True)
-        except OSError as error:
-            progress.end()
-            raise Failure(RESOURCES, f"{command[0]}: cannot be started: {error.strerror}") from error
-        wait(child, progress)
-    if child.returncode != 0:
-        words = last_words(paths[1]) or last_words(paths[0]) or "it said nothing"
-        raise Failure(FAILED, f"{what}: {Path(command[0]).name} ended with {ending(child.returncode)}: {words} "
-                              f"(all of it: {paths[1]})")
-    return tuple(path.read_text(encoding="utf-8", errors="replace") for path in paths)
-
-
-def wait(child, progress=None):
-    """Until the child, which leads a session of its own, has ended. An exception ends its session."""
-    try:
-        while child.poll() is None:
-            try:
-                child.wait(timeout=0.2)
-            except subprocess.TimeoutExpired:
-                if progress:
-                    progress.tick()
-    finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGTERM)
-            try:
-                child.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
-        if progress:
-            progress.end()
-
-
-def ending(code):
-    return f"exit status {code}" if code >= 0 else f"signal {-code}"
-
-
-def last_words(path):
-    """The last line that says error, or the last one."""
-    lines = [line.strip() for line in tail(path).decode("utf-8", "replace").splitlines() if line.strip()]
-    errors = [line for line in lines if re.search(r"\b(error|fatal|failed)\b", line, re.IGNORECASE)]
-    return (errors or lines or [""])[-1][:300]
 
 
 def require_tools():
@@ -149,12 +66,23 @@ def processor_flags():
     return "\n".join(sorted({line for line in lines if re.match(r"(model name|cpu family|model|flags)\s*:", line)}))
 
 
+def instructions(level):
+    """CMake's options for an instruction-set level; None: for this very processor."""
+    if level is None:
+        return ("-DGGML_NATIVE=ON",)
+    names = list(LEVELS)
+    wanted = {name for one in names[:names.index(level) + 1] for name in LEVELS[one]}
+    return ("-DGGML_NATIVE=OFF", *(f"-DGGML_{name}={'ON' if name in wanted else 'OFF'}"
+                                   for one in names for name in LEVELS[one]))
+
+
 class LlamaCpp:
     """llama.cpp in the folder `cache`, from `archive`, a file, or from PyPI; `sha256` is what the archive
-    must have."""
+    must have. `level`: the instructions that it is built for; None: all of this processor."""
 
-    def __init__(self, cache, archive=None, sha256=None):
+    def __init__(self, cache, archive=None, sha256=None, level=None):
         self.archive, self.sha256 = archive, sha256 or RELEASE["sha256"]
+        self.options = (*CMAKE_OPTIONS, *instructions(level))
         self.folder = Path(cache).absolute() / self.sha256[:12]
         self.logs = self.folder / "logs"
         self.source = self.folder / "source"
@@ -164,7 +92,7 @@ class LlamaCpp:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise Failure(RESOURCES, f"{self.folder}: another run of this script uses it") from error
-        self.build_folder = self.models = None
+        self.build_folder = self.models = self.given = None
 
     def obtain(self):
         """The source."""
@@ -200,17 +128,17 @@ class LlamaCpp:
         return release + (f" (llama.cpp {'.'.join(m[1] for m in own)})" if all(own) else "")
 
     def build(self, jobs):
-        """The programs, optimised for this processor."""
+        """The programs."""
         environment = {"GIT_CEILING_DIRECTORIES": str(self.folder)}  # its build asks git for a commit
         compilers = [os.environ.get(name, "") for name in ("CC", "CXX", "CFLAGS", "CXXFLAGS")]
-        folder = self.folder / f"build-{key(processor_flags(), *compilers, *CMAKE_OPTIONS, *PROGRAMS)}"
+        folder = self.folder / f"build-{key(processor_flags(), *compilers, *self.options, *PROGRAMS)}"
         self.build_folder, whole = folder, folder / "whole"
         if whole.exists() and all(os.access(self.program(name), os.X_OK) for name in PROGRAMS):
             return
         require_tools()
         check_space(self.folder, 1e9)
         generator = [] if (folder / "CMakeCache.txt").exists() or not shutil.which("ninja") else ["-G", "Ninja"]
-        call(["cmake", "-S", self.source, "-B", folder, *generator, *CMAKE_OPTIONS], self.logs / "configure",
+        call(["cmake", "-S", self.source, "-B", folder, *generator, *self.options], self.logs / "configure",
              "configuring llama.cpp", environment)
         call(["cmake", "--build", folder, "--parallel", jobs, "--target", *PROGRAMS], self.logs / "build",
              "building llama.cpp (once: minutes)", environment)
@@ -225,38 +153,59 @@ class LlamaCpp:
     def convert(self, folders, python):
         """Models in GGUF, each in all WEIGHTS: `folders` has {name: folder in Hugging Face layout}. `python`
         is an interpreter with the packages that the converter needs; None: one is made, and removed."""
-        digests = [hashlib.sha256(path.read_bytes()).hexdigest()
-                   for _, folder in sorted(folders.items()) for path in sorted(Path(folder).iterdir())]
+        def fill(partial, interpreter):
+            for weights in WEIGHTS:
+                for name, folder in folders.items():
+                    call([interpreter, "-B", self.source / "convert_hf_to_gguf.py", folder, "--outtype", weights,
+                          "--outfile", partial / f"{name}-{weights}.gguf"], self.logs / f"convert-{name}-{weights}",
+                         f"converting the {name} to {weights}")
+        files = [path for _, folder in sorted(folders.items()) for path in sorted(Path(folder).iterdir())]
+        self.make_models(files, fill, python, ["-r", self.source / REQUIREMENTS], 8e9,
+                         "what llama.cpp's converter requires (PyTorch: up to 3 GB, removed again)")
+
+    def adopt(self, file, python):
+        """A model that somebody quantised, a GGUF file: in all WEIGHTS beside itself, and as a folder of safetensors
+        in bf16, which is returned. `python` is an interpreter with the package gguf; None: one is made, and
+        removed."""
+        def fill(partial, interpreter):
+            call([interpreter, "-B", CONVERTER, file, "--out", partial / "target", "--dtype", "bf16"],
+                 self.logs / "convert", f"converting {file.name} to safetensors")
+            for weights in WEIGHTS:
+                call([self.program("llama-quantize"), "--allow-requantize", file, partial / f"target-{weights}.gguf",
+                      weights.upper()], self.logs / f"convert-{weights}", f"converting {file.name} to {weights}")
+        self.given = file
+        self.make_models([file], fill, python, ["gguf"], 1e9 + 12 * file.stat().st_size,
+                         "what reads the file (the package gguf, removed again)")
+        return self.models / "target"
+
+    def make_models(self, files, fill, python, packages, room, what):
+        """The folder of models that are made of these files: fill(folder, interpreter) if it is not there."""
+        digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
         self.models = self.folder / f"models-{key(*digests)}"
         if self.models.is_dir():
             return
         partial = fresh(self.folder / "models.part")
         venv = fresh(self.folder / "venv.part")
         try:
-            python = python or self.environment(venv)
-            for weights in WEIGHTS:
-                for name, folder in folders.items():
-                    call([python, "-B", self.source / "convert_hf_to_gguf.py", folder, "--outtype", weights,
-                          "--outfile", partial / f"{name}-{weights}.gguf"], self.logs / f"convert-{name}-{weights}",
-                         f"converting the {name} to {weights}")
+            fill(partial, python or self.environment(venv, packages, room, what))
         finally:
             shutil.rmtree(venv, ignore_errors=True)
         os.replace(partial, self.models)
 
-    def environment(self, folder):
-        """An interpreter with what the converter itself says that it requires."""
+    def environment(self, folder, packages, room, what):
+        """An interpreter with these packages, for which so many bytes must be free."""
         if sys.version_info < (3, 10):
-            raise Failure(RESOURCES, "expected Python 3.10 or later for llama.cpp's converter, found "
+            raise Failure(RESOURCES, "expected Python 3.10 or later for a converter, found "
                                      f"{sys.version_info[0]}.{sys.version_info[1]}; --python names another")
-        check_space(self.folder, 8e9)
+        check_space(self.folder, room)
         call([sys.executable, "-m", "venv", folder], self.logs / "venv", "making a Python environment")
         call([folder / "bin" / "pip", "install", "--no-cache-dir", "--disable-pip-version-check", "--retries", "2",
-              "-r", self.source / REQUIREMENTS], self.logs / "pip",
-             "installing what llama.cpp's converter requires (PyTorch: up to 3 GB, removed again)")
+              *packages], self.logs / "pip", f"installing {what}")
         return folder / "bin" / "python"
 
     def model(self, name, weights):
-        return self.models / f"{name}-{weights}.gguf"
+        """The file of a model in one of WEIGHTS; of OWN, the file that was given."""
+        return self.given if weights == OWN else self.models / f"{name}-{weights}.gguf"
 
 
 def fresh(folder):

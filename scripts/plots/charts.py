@@ -244,6 +244,28 @@ def line_chart(title, subtitle, x_name, panels, from_zero, small=(), high=210, r
     return sheet
 
 
+def grid_chart(title, subtitle, panels, small=(), high=130):
+    """Figures over a setting each, two beside each other. panels: (heading, what its horizontal axis shows, list of
+    Series); vertical axes begin at 0."""
+    series = [one for _, _, of in panels for one in of]
+    ticks = [limits(of, True) for _, _, of in panels]
+    left = MARGIN + max(width(tick_text(tick), SMALL) for at, _ in ticks for tick in at) + 8
+    columns = min(2, len(panels))
+    wide = (WIDTH - MARGIN * columns - left * columns) / columns
+    rows = -(-len(panels) // columns)
+    below = TICKS + SMALL * LEADING + 6
+    one_row = high + 14 + below
+    small = small_print(series, any(cut for _, cut in ticks)) + list(small)
+    sheet = Sheet(title, subtitle, one_row * rows, legend_of(series), small)
+    for i, ((heading, x_name, of), (at, _)) in enumerate(zip(panels, ticks)):
+        row, column = divmod(i, columns)
+        x, y = left + column * (wide + MARGIN + left), below + one_row * (rows - 1 - row)
+        axis = Axis([value for one in of for value, _ in one.points], wide)
+        draw_panel(sheet.axes(x, y, wide, high), of, axis, wide, at, list(map(tick_text, at)), heading, f"{i}-", None)
+        sheet.text(x + wide / 2, sheet.bottom + y - below + 6, wrap(x_name, SMALL, wide, most=1)[0], SMALL, ha="center")
+    return sheet
+
+
 def small_print(series, cut):
     lines = []
     if any(m.low is not None for s in series for _, m in s.points) and not any(s.spread for s in series):

@@ -1,8 +1,8 @@
 """The pictures of results: which rows become which bars and lines."""
 
-from plots.charts import Bar, bar_chart, line_chart, stacked_chart
+from plots.charts import Bar, bar_chart, grid_chart, line_chart, stacked_chart
 from plots.labels import GAMMAS, Labels
-from plots.metrics import METRICS, measure, same, values_of, with_ends
+from plots.metrics import METRICS, Measured, measure, pass_of, same, values_of, with_ends
 from plots.settings import subtitle_of
 from plots.sweeps import Series, View, series_of
 from plots.words import byte_size, is_triforce, merged, setting_name, setting_text, short_number
@@ -110,6 +110,49 @@ def ladder(rows, small=()):
         return None
     return stacked_chart("Against the context", subtitle_of(rows, without={"prefill"}), "tokens of the prompt", panels,
                          [*notes, *small])
+
+
+def load_of(row):
+    """What decides how long a pass over the full cache takes, and that pass; None where it has no bound."""
+    full = pass_of(row.case, "full") if row.case else None
+    if full is None or None in (full["ms_per_pass"], full["bound_ms"]):
+        return None
+    batch = row.setting.get("batch") or 1
+    return {"threads": row.run.context["threads"], "batch": batch, "rows": round(full["rows_per_pass"] / batch),
+            "prefill": row.setting["prefill"], "model": row.case["model"]["target"]["name"]}, full
+
+
+# Of a scaling picture: what differs in a panel, its heading, and what stands below.
+SCALING = (("threads", "Threads", "threads"), ("batch", "Sequences that decode together", "sequences"),
+           ("rows", "Rows of a verification", "rows: one more than what was drafted"),
+           ("prefill", "Context", "tokens of the prompt"))
+
+
+def scaling(rows, small=()):
+    """Time of a pass over the full cache beside its bound, over each of what it depends on while the rest stays; or
+    None where nothing differs."""
+    loads = [load for load in map(load_of, rows) if load]
+    panels = []
+    for axis, heading, below in SCALING:
+        groups = {}  # what stays: {value of the axis: pass}
+        for at, full in loads:
+            stays = tuple(value for name, value in at.items() if name != axis)
+            groups.setdefault(stays, {}).setdefault(at[axis], full)
+        points = max(groups.values(), key=len, default={})
+        if len(points) < 2:
+            continue
+        lines = [Series(name, [(value, Measured(points[value][member], None, None)) for value in sorted(points)],
+                        colour=i, shape=i)
+                 for i, (name, member) in enumerate((("measured", "ms_per_pass"), ("bound", "bound_ms")))]
+        models = {at["model"] for at, full in loads if any(full is one for one in points.values())}
+        panels.append((f"{heading}: {models.pop()}", below, lines))
+    if not panels:
+        return None
+    note = ("Bound: the larger of the bytes that a pass reads over the read bandwidth, and its multiplications and "
+            "additions over the rate of matrix products, both measured by the same process.")
+    contexts = [row.run.context for row in rows if row.run]
+    machines = dict.fromkeys(f"{c['gpu_name'] or c['cpu_model']}, {c['isa']}" for c in contexts)
+    return grid_chart("Milliseconds of a pass over the full cache", list(machines), panels, [note, *small])
 
 
 def position_series(case):

@@ -32,6 +32,11 @@ def figure_of(found, name, low="ci95_low", high="ci95_high"):
     return found and with_ends(found[name], found.get(low), found.get(high))
 
 
+def pass_of(case, name):
+    """Of its chain; None of a case that has no such pass."""
+    return next((one for one in case["traffic"] if one["pass"] == name), None)
+
+
 def end_to_end(case):
     """Speedup of whole generations."""
     return figure_of(case["speedup"], "end_to_end", "end_to_end_ci95_low", "end_to_end_ci95_high")
@@ -63,6 +68,8 @@ METRICS = {
                      lambda case: figure_of(case.get("energy"), "saving", "saving_ci95_low", "saving_ci95_high"), 1.0),
     "cost": Metric("EUR for a million tokens (less is better)", True, True, "cost",
                    lambda case: figure_of(case.get("cost"), "eur_per_million_tokens")),
+    "of-bound": Metric("Share of its bound that a pass over the full cache reaches", True, True, "of_bound",
+                       lambda case: figure_of(pass_of(case, "full"), "fraction_bound"), 1.0),
 }
 
 

@@ -2,7 +2,7 @@
 
 from plots import figures, page
 from plots.cells import NONE, figure
-from plots.metrics import METRICS, Measured, figure_of, level, rate_of, swept_axes, with_ends
+from plots.metrics import METRICS, Measured, figure_of, level, pass_of, rate_of, swept_axes, with_ends
 from plots.page import element, text
 from plots.results import row_of
 from plots.settings import machine_text, model_text
@@ -26,7 +26,7 @@ def bound_of(case):
 
 def pass_ms(case, name):
     """Of a pass of its chain, as a figure of that name has it: "full-ms"."""
-    return figure_of(next((p for p in case["traffic"] if f"{p['pass']}-ms" == name), None), "ms_per_pass")
+    return figure_of(pass_of(case, name.removesuffix("-ms")), "ms_per_pass")
 
 
 # By the program's names of figures (CaseMetric of include/triforce/sweep.h).

@@ -88,7 +88,7 @@ std::vector<SweepDirection> directions_of(const ChosenRecipe& recipe, std::int64
 std::string axes_text(const std::vector<std::pair<std::string, std::string>>& axes) {
   std::string text;
   for (const auto& [name, value] : axes) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, cell_text(value));
   }
   return text;
 }

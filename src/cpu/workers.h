@@ -28,7 +28,7 @@ constexpr auto names_of(Isa /*any*/) {
   return std::array{"scalar", "neon", "avx2", "avx512", "avx512-bf16", "amx"};
 }
 std::span<const Isa> usable_isas();  // of this processor, rising; the first is kScalar
-inline Isa best_isa() { return usable_isas().back(); }
+Isa best_isa();                      // of them, the fastest for passes of several rows in bf16
 // Throws Error(kUsage) for an unknown name and Error(kDevice, "UnsupportedIsa") for a level this
 // processor lacks.
 Isa parse_isa(std::string_view name);

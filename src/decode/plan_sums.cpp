@@ -161,8 +161,12 @@ void PlanSums::add_full_cache(std::int64_t capacity, std::int64_t append) {
                whole_granules(capacity), target_.kv_heads, 0);
   add_pass(kFullPass, capacity);
   const std::int64_t row = 2 * KvFormat(in_.dtype).bytes(t.head_dim);
-  plan_.passes[kFullPass].far_per_token = n.bus * row;
-  plan_.passes[kFullPass].host_per_token = n.host * row;
+  const LlamaModel::RowOperations operations = LlamaModel::row_operations(t, in_.shard);
+  PassWork& full = plan_.passes[kFullPass];
+  full.far_per_token = n.bus * row;
+  full.host_per_token = n.host * row;
+  full.row_operations = operations.of_weights;
+  full.key_operations = operations.of_each_key;
 }
 
 void PlanSums::add_context() {

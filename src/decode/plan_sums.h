@@ -31,7 +31,7 @@ class PlanSums {
   int small_layers(Pass pass) const {
     return config(spec_of(pass).net).layers - dense_layers(pass);
   }
-  PassBytes& bytes_of(Pass pass) { return plan_.passes[pass]; }
+  PassWork& bytes_of(Pass pass) { return plan_.passes[pass]; }
   const KvHeadCounts& kv_heads() const { return plan_.kv_heads; }  // after add_context()
 
   void add(MemTag tag, std::int64_t bytes) { plan_.bytes[static_cast<std::size_t>(tag)] += bytes; }

@@ -130,7 +130,7 @@ void plan_retrieval(PlanSums& sums, Pass pass) {
   // Each pass reads a landmark of each chunk, or scores all keys, or attends to all keys and
   // values.
   const std::int64_t layer = sums.kv_bytes_of_layer(pass);
-  PassBytes& bytes = sums.bytes_of(pass);
+  PassWork& bytes = sums.bytes_of(pass);
   if (const auto landmarks = RetrievalCache::landmark_shape(
           t.layers, shape.kv_heads, shape.head_dim, held, sums.in().dtype, options_of(o))) {
     sums.add_of_lanes(MemTag::kKvRetrieval, landmarks->bytes(sums.granule()));

@@ -160,7 +160,7 @@ void plan_streaming(PlanSums& sums, Pass pass) {
     sums.lease(CrossModelCache::scratch_shape(o.chunk_size, target));
   }
   if (cache_of(pass, o) == DraftCache::kWindow) {
-    PassBytes& bytes = sums.bytes_of(pass);
+    PassWork& bytes = sums.bytes_of(pass);
     bytes.part_rows = kStreamingChunk;
     bytes.only_last_weights = logits_weight_bytes(sums.config(net), sums.in().dtype);
   }

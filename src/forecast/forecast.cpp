@@ -29,7 +29,7 @@ StepCurve of_any_rows(double ms) { return {{{1, ms}}}; }
 
 // Far heads are brought, or computed with by the host, while the GPU computes with the others. Of
 // unified memory all of that takes turns.
-double full_pass_ms(const MachineSpec& m, const PlanInput& in, const PassBytes& bytes,
+double full_pass_ms(const MachineSpec& m, const PlanInput& in, const PassWork& bytes,
                     const FarTraffic& far) {
   const std::int64_t of_gpu = bytes.at(in.run.max_prompt) - far.host_bytes;
   const double gpu_ms = compute_ms(m, in, kFullPass, of_gpu), far_ms = transfer_ms(m, far);
@@ -37,7 +37,7 @@ double full_pass_ms(const MachineSpec& m, const PlanInput& in, const PassBytes& 
 }
 
 void add_far(const MachineSpec& m, const PlanInput& in, Forecast& f) {
-  const PassBytes& full = f.memory.passes[kFullPass];
+  const PassWork& full = f.memory.passes[kFullPass];
   const std::int64_t bus_heads = f.memory.kv_heads.bus;
   f.far = {full.far_at(in.run.max_prompt), full.host_at(in.run.max_prompt)};
   f.far_ms = transfer_ms(m, f.far);
@@ -124,7 +124,7 @@ Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaCho
   static_cast<RoomForecast&>(f) = room_on(m, f.memory);
   f.near_layers = near_layers(in);
   add_far(m, in, f);
-  const PassBytes& full = f.memory.passes[kFullPass];
+  const PassWork& full = f.memory.passes[kFullPass];
   f.autoregressive_ms = full_pass_ms(m, in, full, f.far);
   StepCurves steps = draft_steps(m, in, f.memory);
   const FarTraffic verified = {f.far.bus_bytes - f.ahead_bytes, f.far.host_bytes};

@@ -97,13 +97,14 @@ std::optional<RecoveryResult> make_recovery(std::span<const MeasuredRun> runs, b
 struct PassCount {
   Pass pass = kFullPass;
   std::int64_t passes = 0, bytes_per_pass = 0, bus_bytes_per_pass = 0;
+  std::int64_t rows = 0;  // of one prompt, of all these passes; 0 of a proposer's
 };
-// context: tokens of sequence, see PassBytes::at().
+// context: tokens of sequence, see PassWork::at().
 std::vector<PassCount> count_passes(const MethodSpec& method, const RunMetrics& run,
-                                    const PerPass<PassBytes>& bytes, std::int64_t context);
+                                    const PerPass<PassWork>& bytes, std::int64_t context);
 std::vector<PassTraffic> make_traffic(const MethodSpec& method,
                                       const std::vector<MeasuredRun>& runs,
-                                      const PerPass<PassBytes>& bytes, std::int64_t context,
+                                      const PerPass<PassWork>& bytes, std::int64_t context,
                                       const ResultContext& measured);
 
 // The `n` most probable tokens of a distribution in falling order, lower ids first among equals,

@@ -70,7 +70,7 @@ class CaseBuilder {
 
   void fill_figures(const MethodState& m, CaseResult& c) const {
     const std::int64_t context = s_.longest_prompt + c_.gen_len / 2;
-    const PerPass<PassBytes> bytes = pass_bytes();
+    const PerPass<PassWork> bytes = pass_bytes();
     const auto bytes_of = [&](const RunMetrics& metrics) {
       double sum = 0;
       for (const PassCount& p : count_passes(*m.method, metrics, bytes, context)) {
@@ -271,8 +271,8 @@ class CaseBuilder {
 
   // The plan's, but for caches of a budget that was chosen below the one planned for; methods share
   // it.
-  PerPass<PassBytes> pass_bytes() const {
-    PerPass<PassBytes> bytes = in_.machine.plan.passes;
+  PerPass<PassWork> pass_bytes() const {
+    PerPass<PassWork> bytes = in_.machine.plan.passes;
     for (const MethodState& m : s_.methods) {
       if (!m.tuning || !m.tuning->chosen.budget) continue;
       for (const PassSpec& p : kPassTable) {

@@ -181,14 +181,17 @@ std::optional<Speedup> make_speedup(const PreparedRuns& baseline, const Prepared
 }
 
 std::vector<PassCount> count_passes(const MethodSpec& method, const RunMetrics& run,
-                                    const PerPass<PassBytes>& bytes, std::int64_t context) {
+                                    const PerPass<PassWork>& bytes, std::int64_t context) {
   std::vector<PassCount> passes;
   if (run.levels.size() != static_cast<std::size_t>(method.levels())) return passes;
   for (int i = 0; i < method.n_passes; ++i) {
-    const std::int64_t n = i == 0 ? passes_of_proposer(method, run)
-                                  : run.levels[static_cast<std::size_t>(i) - 1].rounds;
+    const LevelCounters* const level =
+        i == 0 ? nullptr : &run.levels[static_cast<std::size_t>(i) - 1];
+    const std::int64_t n = level == nullptr ? passes_of_proposer(method, run) : level->rounds;
+    const std::int64_t rows = level == nullptr ? 0 : n + level->drafted;
     const Pass pass = method.pass(i);
-    passes.push_back({pass, n, bytes[pass].at(context), bytes[pass].far_at(context)});
+    passes.push_back({pass, n, bytes[pass].at(context), bytes[pass].far_at(context),
+                      method.levels() == 0 ? n : rows});
   }
   return passes;
 }
@@ -200,12 +203,18 @@ class TimedPasses {
  public:
   void add(const std::vector<PassCount>& counts, const PhaseTimes& times) {
     passes_.resize(std::max(passes_.size(), counts.size()));
+    rows_.resize(passes_.size());
     for (std::size_t i = 0; i < counts.size(); ++i) {
       passes_[i] += static_cast<double>(counts[i].passes);
+      rows_[i] += static_cast<double>(counts[i].rows);
     }
     for (std::size_t i = 0; i < ms_.size(); ++i) ms_[i] += times[i];
   }
   double count(std::size_t pass) const { return passes_[pass]; }
+  // Of one prompt.
+  std::optional<double> rows_per_pass(std::size_t i) const {
+    return rows_[i] > 0 ? std::optional(rows_[i] / passes_[i]) : std::nullopt;
+  }
   // Of the i-th of the chain.
   std::optional<double> ms_per_pass(std::size_t i, Pass pass) const {
     const double ms = ms_[static_cast<std::size_t>(phase_of(pass))];
@@ -215,14 +224,30 @@ class TimedPasses {
 
  private:
   PhaseTimes ms_{};
-  std::vector<double> passes_;
+  std::vector<double> passes_, rows_;
 };
+
+// Sets what the machine allows a pass, of which the others are known; `gbs` is 1e9 bytes a second.
+void set_bound(PassTraffic& t, const ResultContext& measured) {
+  const auto at_most = [&t](double work, const std::optional<double>& per_ns) {
+    if (!per_ns || !(*per_ns > 0)) return false;
+    t.bound_ms = std::max(t.bound_ms.value_or(0), work / *per_ns / 1e6);
+    return true;
+  };
+  const bool known =
+      at_most(static_cast<double>(t.bytes_per_pass), measured.measured_read_gbs) &&
+      (t.bus_bytes_per_pass == 0 ||
+       at_most(static_cast<double>(t.bus_bytes_per_pass), measured.measured_h2d_gbs)) &&
+      t.operations_per_pass && at_most(*t.operations_per_pass, measured.measured_gemm_gflops);
+  if (!known) t.bound_ms.reset();
+  if (t.bound_ms && t.ms_per_pass) t.fraction_bound = *t.bound_ms / *t.ms_per_pass;
+}
 
 }  // namespace
 
 std::vector<PassTraffic> make_traffic(const MethodSpec& method,
                                       const std::vector<MeasuredRun>& runs,
-                                      const PerPass<PassBytes>& bytes, std::int64_t context,
+                                      const PerPass<PassWork>& bytes, std::int64_t context,
                                       const ResultContext& measured) {
   std::vector<PassCount> kinds;  // of a run
   TimedPasses all;
@@ -244,6 +269,13 @@ std::vector<PassTraffic> make_traffic(const MethodSpec& method,
     t.bus_bytes_per_pass = kind.bus_bytes_per_pass;
     t.passes_per_token = all.count(i) / static_cast<double>(tokens);
     t.ms_per_pass = all.ms_per_pass(i, kind.pass);
+    const PassWork& work = bytes[kind.pass];
+    t.rows_per_pass = all.rows_per_pass(i);
+    if (t.rows_per_pass) t.rows_per_pass = *t.rows_per_pass * work.lanes;
+    if (t.rows_per_pass && work.row_operations > 0) {
+      t.operations_per_pass = work.operations_at(context, *t.rows_per_pass);
+    }
+    set_bound(t, measured);
     if (t.ms_per_pass && t.bytes_per_pass > 0) {
       t.achieved_gbs = static_cast<double>(t.bytes_per_pass) / *t.ms_per_pass / 1e6;
       t.fraction_read = fraction(*t.achieved_gbs, measured.measured_read_gbs);

@@ -82,6 +82,17 @@ double LlamaModel::prefill_operations(const ModelConfig& c, std::int64_t tokens,
   return c.layers * qkv + (c.layers - 1) * rest;
 }
 
+// The head is whole on each rank.
+LlamaModel::RowOperations LlamaModel::row_operations(const ModelConfig& c, const Shard& shard) {
+  const LocalShape local = local_shape(c, shard);
+  const auto hidden = static_cast<double>(c.hidden),
+             queries = static_cast<double>(local.query_width()),
+             features = static_cast<double>(local.intermediate);
+  const double layer =
+      2 * hidden * (static_cast<double>(local.qkv_width()) + queries + 3 * features);
+  return {c.layers * layer + 2 * hidden * static_cast<double>(c.vocab), c.layers * 4 * queries};
+}
+
 void LlamaModel::lend(TensorView memory) {
   const std::int64_t width = weights_.config.hidden;
   const std::int64_t rows = memory.bytes() / PromptBlock::bytes(1, width);

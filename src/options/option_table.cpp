@@ -110,8 +110,8 @@ std::vector<Option> models_and_machine() {
         "threads of the CPU backend, of each rank; auto: one per core, divided among the ranks",
         kComputing, Role::kMeasures, integer(1, 1024, at(&C::threads), "auto")),
       o("cpu-isa", {}, "LEVEL", "",
-        "instruction set of the CPU backend; auto: the best of this processor", kComputing,
-        Role::kNames, cpu_isa()),
+        "instruction set of the CPU backend; auto: the fastest of this processor for bf16",
+        kComputing, Role::kNames, cpu_isa()),
       o("on-chip", {"on-chip-layers"}, "N|auto", "layers",
         "keep as many KV heads of the full cache in the device's memory as N layers have. Below "
         "the target's layers it implies --kv-offload. auto: all; with --kv-offload as many as its "

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "triforce/sweep.h"
 
@@ -29,6 +30,7 @@ const MetricInfo& info_of(CaseMetric metric) {
       {"energy of a generated token, J"},
       {"energy of a token of autoregressive decoding over that of the method"},
       {"EUR for a million generated tokens"},
+      {"share of what the machine allows that a pass over the full cache reaches"},
       {"ms of a pass over the full cache"},
       {"ms of a pass of the target over the retrieval cache"},
       {"ms of a pass of the target over a streaming cache"},
@@ -45,10 +47,11 @@ const LevelResult* find_level(const CaseResult& c, std::string_view name) {
   return it == c.acceptance.end() ? nullptr : &*it;
 }
 
-std::optional<double> pass_ms(const CaseResult& c, std::string_view pass) {
-  const auto it =
-      std::ranges::find_if(c.traffic, [&](const PassTraffic& t) { return t.pass == pass; });
-  return it == c.traffic.end() ? std::nullopt : it->ms_per_pass;
+// A figure of a pass of the case's chain.
+std::optional<double> of_pass(const CaseResult& c, Pass pass,
+                              std::optional<double> PassTraffic::*figure) {
+  const auto it = std::ranges::find(c.traffic, to_string(pass), &PassTraffic::pass);
+  return it == c.traffic.end() ? std::nullopt : std::invoke(figure, *it);
 }
 
 double rate_of(const LevelResult& level, CaseMetric metric) {
@@ -79,7 +82,8 @@ bool is_rate(CaseMetric metric) {
 std::optional<double> metric_of(const CaseResult& c, CaseMetric metric) {
   if (metric == CaseMetric::kMsPerToken) return c.timing.ms_per_token.geometric_mean;
   if (metric == CaseMetric::kSpeedup) return c.speedup ? c.speedup->value : std::nullopt;
-  if (const auto pass = pass_of(metric)) return pass_ms(c, to_string(*pass));
+  if (const auto pass = pass_of(metric)) return of_pass(c, *pass, &PassTraffic::ms_per_pass);
+  if (metric == CaseMetric::kOfBound) return of_pass(c, kFullPass, &PassTraffic::fraction_bound);
   if (metric == CaseMetric::kAsAr) return c.lossless.equal_tokens;
   if (metric == CaseMetric::kCopied)
     return c.copied ? std::optional(c.copied->tokens()) : std::nullopt;

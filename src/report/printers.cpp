@@ -85,6 +85,14 @@ std::string options_text(const std::vector<Param>& options) {
   return text;
 }
 
+std::string cell_text(const ParamValue& value) {
+  constexpr std::size_t kMost = 40, kShown = 24;
+  std::string text = to_text(value);
+  if (!text.starts_with('[') || text.size() <= kMost) return text;
+  const auto numbers = std::ranges::count(text, ',') + 1;
+  return fmt::format("{}... {} in all]", text.substr(0, kShown), numbers);
+}
+
 std::string percent(const std::optional<double>& fraction) {
   if (!fraction || !std::isfinite(*fraction)) return "-";
   return fmt::format("{:.0f}%", 100 * *fraction);

@@ -93,6 +93,9 @@ std::string number_list(const std::vector<std::int64_t>& numbers);
 // "budget 512, temp 0.6"
 std::string options_text(const std::vector<Param>& options);
 
+// A value in a table: of a long list in brackets the beginning, and how many numbers it has.
+std::string cell_text(const ParamValue& value);
+
 // Five characters: more digits the smaller the value, "2e+05" above 99999. "-" for nothing.
 std::string short_number(const std::optional<double>& value);
 std::string percent(const std::optional<double>& fraction);  // "61%", "-" for nothing

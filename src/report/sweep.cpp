@@ -43,6 +43,7 @@ std::string metric_text(const std::optional<double>& value, CaseMetric metric) {
       metric == CaseMetric::kSaving) {
     return fmt::format("{:.2f}x", *value);
   }
+  if (metric == CaseMetric::kOfBound) return fmt::format("{:.2f}", *value);
   return is_rate(metric) ? fmt::format("{:.3f}", *value) : short_number(value);
 }
 
@@ -153,7 +154,7 @@ TextTable table_of(const SweepResult& sweep, const std::vector<ReportText>& text
       }
       const std::vector<std::string>& cells = of.rows[of_case];
       std::vector<std::string> line = {fmt::format("{}", row.number)};
-      for (const auto& [name, value] : row.options) line.push_back(to_text(value));
+      for (const auto& [name, value] : row.options) line.push_back(cell_text(value));
       line.resize(t.head.size(), "-");
       for (std::size_t k = 0; k < cells.size(); ++k) line[at[k]] = cells[k];
       t.rows.push_back(std::move(line));

@@ -171,15 +171,18 @@ TextTable traffic_table(const RunResult& r) {
   TextTable t;
   t.title = "Passes and the bytes they must read";
   t.caption =
-      "each pass reads its weights and KV cache once; a small model that stays in cache can exceed "
-      "100%";
-  t.head = {"method", "pass", "bytes/pass", "passes/token", "ms/pass", "GB/s", "of measured read"};
+      "each pass reads its weights and KV cache once; of bound: what bandwidths and the rate of "
+      "matrix products allow, over ms/pass; a small model that stays in cache can exceed 100%";
+  t.head = {"method",  "pass", "bytes/pass",       "passes/token", "rows/pass",
+            "ms/pass", "GB/s", "of measured read", "of bound"};
+  t.optional = {"rows/pass"};
   t.left_columns = 2;
   for (const CaseResult& c : r.cases) {
     for (const PassTraffic& p : c.traffic) {
       t.rows.push_back({c.name, p.pass, byte_size(p.bytes_per_pass),
-                        short_number(p.passes_per_token), short_number(p.ms_per_pass),
-                        short_number(p.achieved_gbs), percent(p.fraction_read)});
+                        short_number(p.passes_per_token), short_number(p.rows_per_pass),
+                        short_number(p.ms_per_pass), short_number(p.achieved_gbs),
+                        percent(p.fraction_read), percent(p.fraction_bound)});
     }
   }
   return t;

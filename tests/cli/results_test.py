@@ -120,6 +120,14 @@ class Results(ProgramTest):
                 self.assertAlmostEqual(times["prefill_fraction_gemm"] * rate, times["prefill_gflops"])
             for each in case["traffic"]:
                 self.assertAlmostEqual(each["fraction_read"] * bandwidth, each["achieved_gbs"])
+            full = case["traffic"][-1]
+            row = 2 * 64 * (2 * (64 + 2 * 32 + 64 + 3 * 96) + 97)
+            keys = 128 + case["params"]["gen_len"] // 2
+            self.assertAlmostEqual(full["operations_per_pass"] / full["rows_per_pass"], row + 2 * 4 * 64 * keys)
+            if rate is not None:
+                least = max(full["bytes_per_pass"] / bandwidth, full["operations_per_pass"] / rate) / 1e6
+                self.assertAlmostEqual(full["bound_ms"], least)
+                self.assertAlmostEqual(full["fraction_bound"], least / full["ms_per_pass"])
         self.assertIn("of measured GEMM", out)
         self.assertIn("of measured read", out)
 

@@ -157,7 +157,7 @@ TEST(TiedEmbeddings, APassReadsTheOutputMatrixAndNotTheTable) {
     for (const int ranks : {1, 2}) {
       SCOPED_TRACE(ranks);
       in.shard = {0, ranks};
-      const PerPass<PassBytes> passes = plan_memory(in).passes;
+      const PerPass<PassWork> passes = plan_memory(in).passes;
       // Ranks share the layers; each has the whole head and the norms.
       const std::int64_t weights = (16 * kLayer / ranks + kHead) * 2 + kNorms * 4;
       EXPECT_EQ(passes[Pass::kFull].at(4000), weights + 4000 * kRow / ranks);
@@ -209,9 +209,9 @@ TEST(DraftWindow, PassesReadAllOfItEachTime) {
     return plan_memory(in).passes[Pass::kDraft];
   };
   const std::int64_t row = 2 * 2 * 768 * 2;  // K and V of a token in two layers
-  const PassBytes streams = draft(300, DraftCache::kStreaming);
+  const PassWork streams = draft(300, DraftCache::kStreaming);
   EXPECT_EQ(streams.at(10'000), streams.weights + 300 * row);
-  const PassBytes window = draft(300, DraftCache::kWindow);
+  const PassWork window = draft(300, DraftCache::kWindow);
   EXPECT_EQ(window.weights, streams.weights);
   // Of 768 x 32000 logits, 768 x 768 outputs and 3 x 768 x 3072 of the feed-forward, and two norms.
   const std::int64_t last = 2 * (768 * 32'000 + 768 * 768 + 3 * 768 * 3072) + 2 * 4 * 768;

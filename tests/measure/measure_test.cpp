@@ -310,8 +310,8 @@ TEST(Phases, ArePerRound) {
 }
 
 // 1000, 200, 150 and 30 bytes a pass, whatever the context.
-PerPass<PassBytes> known_bytes() {
-  PerPass<PassBytes> bytes;
+PerPass<PassWork> known_bytes() {
+  PerPass<PassWork> bytes;
   bytes[Pass::kFull].weights = 1000;
   bytes[Pass::kRetrieval].weights = 200;
   bytes[Pass::kStreaming].weights = 150;
@@ -320,7 +320,7 @@ PerPass<PassBytes> known_bytes() {
 }
 
 TEST(Traffic, CountsThePassesOfEachMethod) {
-  const PerPass<PassBytes> bytes = known_bytes();
+  const PerPass<PassWork> bytes = known_bytes();
   const RunMetrics ar = run_of(0, 0, 1).metrics;
   auto passes = count_passes(spec_of(Method::kAutoregressive), ar, bytes, 100);
   ASSERT_EQ(passes.size(), 1U);
@@ -383,7 +383,7 @@ TEST(Traffic, LevelsAndPassesOfAThreeLevelMethodHaveNamesOfTheirOwn) {
 TEST(Traffic, StandsBesideTheMeasuredBandwidth) {
   MeasuredRun a = run_of(0, 0, 1);
   a.metrics = triforce_metrics();
-  PerPass<PassBytes> bytes;
+  PerPass<PassWork> bytes;
   bytes[Pass::kFull] = {10'000'000, 20'000, 8'000, 0,
                         4000};  // 40 MB at 1500 tokens, 12 of them far
   const MethodSpec& triforce = spec_of(Method::kTriForce);
@@ -406,6 +406,31 @@ TEST(Traffic, StandsBesideTheMeasuredBandwidth) {
   EXPECT_FALSE(make_traffic(triforce, {a}, bytes, 1500, {})[2].fraction_h2d.has_value());
   EXPECT_TRUE(make_traffic(triforce, {}, bytes, 1500, measured).empty());
 
+  // 1500 keys and one of the rows: what takes longest is the bound.
+  EXPECT_DOUBLE_EQ(*traffic[2].rows_per_pass, 7);  // 4 rounds with 24 drafted
+  EXPECT_DOUBLE_EQ(*traffic[1].rows_per_pass, 2);
+  EXPECT_FALSE(traffic[0].rows_per_pass);
+  EXPECT_FALSE(traffic[2].bound_ms);  // its operations are not known
+  bytes[Pass::kFull].row_operations = 1e8;
+  bytes[Pass::kFull].key_operations = 1e5;
+  EXPECT_FALSE(make_traffic(triforce, {a}, bytes, 1500, measured)[2].bound_ms);
+  for (const auto& [gflops, h2d, bound] : {std::tuple{1000.0, 12.0, 2.0},  // 40 MB by 20 GB/s
+                                           {1000.0, 4.0, 3.0},             // 12 MB by 4 GB/s
+                                           {500.0, 4.0, 3.5}}) {           // 7 rows of .25e9
+    measured.measured_gemm_gflops = gflops;
+    measured.measured_h2d_gbs = h2d;
+    const PassTraffic full = make_traffic(triforce, {a}, bytes, 1500, measured)[2];
+    EXPECT_DOUBLE_EQ(*full.operations_per_pass, 1.75e9);
+    EXPECT_DOUBLE_EQ(*full.bound_ms, bound);
+    EXPECT_DOUBLE_EQ(*full.fraction_bound, bound / 4);
+  }
+  bytes[Pass::kFull].lanes = 3;
+  EXPECT_DOUBLE_EQ(*make_traffic(triforce, {a}, bytes, 1500, measured)[2].rows_per_pass, 21);
+  bytes[Pass::kFull].lanes = 1;
+  measured.measured_read_gbs.reset();
+  EXPECT_FALSE(make_traffic(triforce, {a}, bytes, 1500, measured)[2].bound_ms);
+  measured.measured_read_gbs = 20.0;
+
   // By prompt: the second has none, the third takes three times as long in half of the passes.
   MeasuredRun c = run_of(2, 0, 1);
   c.metrics = a.metrics;
@@ -419,7 +444,7 @@ TEST(Traffic, StandsBesideTheMeasuredBandwidth) {
 }
 
 TEST(Traffic, ACacheReadsWhatItHolds) {
-  PassBytes bytes{5000, 100, 25, 10, 64};
+  PassWork bytes{5000, 100, 25, 10, 64};
   EXPECT_EQ(bytes.at(1000), 5000 + 64 * 100);
   EXPECT_EQ(bytes.at(50), 5000 + 50 * 100);
   EXPECT_EQ(bytes.far_at(1000), 64 * 25);

@@ -148,6 +148,32 @@ TEST(LlamaModel, PrefillComputesTheOperationsThatAreCounted) {
   }
 }
 
+TEST(LlamaModel, APassComputesTheOperationsThatAreCounted) {
+  auto counted = std::make_unique<CountedOperations>();
+  const double& operations = counted->operations;
+  const ModelConfig c = tiny_config(6, 1);
+  Tiny t(c, DType::kF32, 7, 512, std::move(counted));
+  const std::vector<Token> tokens = random_tokens(67, c.vocab, 3);
+  FullCache full = t.full();
+  ASSERT_TRUE(t.model.prefill(std::span(tokens).first(60), full, nullptr, {}));
+  const double before = operations;
+  t.model.forward(std::span(tokens).subspan(60), full, Logits::kAll);
+  const LlamaModel::RowOperations row = LlamaModel::row_operations(c);
+  const double seen = 7 * 60 + 7 * 8 / 2;  // of seven rows
+  EXPECT_EQ(7 * row.of_weights + seen * row.of_each_key, operations - before);
+  double weights = 0, keys = 0;
+  const ModelConfig shared = tiny_config(6, 3);
+  for (int rank = 0; rank < 3; ++rank) {
+    const LlamaModel::RowOperations part = LlamaModel::row_operations(shared, {rank, 3});
+    weights += part.of_weights;
+    keys += part.of_each_key;
+  }
+  const LlamaModel::RowOperations whole = LlamaModel::row_operations(shared);
+  const double head = 2.0 * static_cast<double>(shared.hidden * shared.vocab);
+  EXPECT_EQ(weights, whole.of_weights + 2 * head);  // each has the whole
+  EXPECT_EQ(keys, whole.of_each_key);
+}
+
 TEST(LlamaModel, RanksShareTheOperationsOfAPrefill) {
   const ModelConfig c = tiny_config(6, 3);
   double sum = 0;

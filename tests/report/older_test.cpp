@@ -25,7 +25,8 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 RunResult read_older(const std::string& text) { return read_json_result(text, "older.json"); }
 
 // The older files were written of this result. They had no time of one row of an inner verifier,
-// no batches, no expected answers and no energy, and counted no drafts by their lengths.
+// no batches, no expected answers, no energy and no bounds of passes, and counted no drafts by
+// their lengths.
 RunResult expected() {
   RunResult r = sample_result();
   r.cases[1].steps[1].one_row_ms.reset();
@@ -37,6 +38,12 @@ RunResult expected() {
     c.answered.reset();
     c.energy.reset();
     c.cost.reset();
+    for (PassTraffic& t : c.traffic) {
+      t.rows_per_pass.reset();
+      t.operations_per_pass.reset();
+      t.bound_ms.reset();
+      t.fraction_bound.reset();
+    }
     for (LevelResult& level : c.acceptance) {
       level.by_draft_length.reset();
       level.mean_accepted_length_per_request.reset();

@@ -213,6 +213,7 @@ TEST(Metrics, OfACase) {
   EXPECT_EQ(metric_of(c, CaseMetric::kJoules), 0.75);
   EXPECT_EQ(metric_of(c, CaseMetric::kSaving), 2.0);
   EXPECT_EQ(metric_of(c, CaseMetric::kCost), 2.0);
+  EXPECT_EQ(metric_of(c, CaseMetric::kOfBound), 0.875);
   // The paper's asymptotes (figure 5) from the acceptances of its table 2.
   EXPECT_NEAR(speedup_bound(0.9234), 13.05, 0.01);
   EXPECT_NEAR(speedup_bound(0.4649), 1.87, 0.01);
@@ -221,7 +222,8 @@ TEST(Metrics, OfACase) {
     EXPECT_FALSE(meaning_of(metric).empty());
     if (metric == CaseMetric::kMsPerToken || metric == ms_of(Pass::kFull) ||
         metric == CaseMetric::kCopied || metric == CaseMetric::kAnswered ||
-        metric == CaseMetric::kJoules || metric == CaseMetric::kCost) {
+        metric == CaseMetric::kJoules || metric == CaseMetric::kCost ||
+        metric == CaseMetric::kOfBound) {
       continue;
     }
     EXPECT_FALSE(metric_of(sample_baseline(), metric).has_value()) << to_string(metric);
@@ -356,6 +358,14 @@ std::string table_words(const RunResult& r) {
   std::string out;
   for (std::string word; in >> word;) out += word + ' ';
   return out;
+}
+
+TEST(Table, LongListsAreCut) {
+  EXPECT_EQ(cell_text(std::string("[-1, -1, 0]")), "[-1, -1, 0]");
+  EXPECT_EQ(cell_text(std::string(60, 'x')), std::string(60, 'x'));  // a name
+  std::string tree = "[-1";
+  for (int i = 0; i < 19; ++i) tree += ", -1";
+  EXPECT_EQ(cell_text(tree + "]"), "[-1, -1, -1, -1, -1, -1,... 20 in all]");
 }
 
 TEST(Table, FitsAHundredColumns) {

@@ -131,7 +131,7 @@ CaseResult sample_baseline() {
   warm.tokens_sha256 = "cc33";
   c.timing.samples = {warm};
   c.phases_ms_per_round = phase_times({{Pass::kFull, 3.75}}, {0.2, 0, 0, 0.05});
-  c.traffic = {{"full", 60'000'000, 1.0, 3.75, 16.0, 0.8, 0, {}, {}, {3.75}}};
+  c.traffic = {{"full", 60'000'000, 1.0, 3.75, 16.0, 0.8, 0, {}, {}, {3.75}, 1.0, 1.2e9, 3.0, 0.8}};
   c.steps = {{"full", 1, 3.5, 3.5}};
   c.energy = CaseEnergy{{2, 1.5, {}, {}, {}, 1.5, 1.5, 0.125, 1.375, 1.625, {}, {}, {}},
                         {},
@@ -202,9 +202,10 @@ CaseResult sample_triforce() {
   c.timing.samples.clear();
   c.phases_ms_per_round = phase_times(
       {{Pass::kFull, 4.0}, {Pass::kRetrieval, 3.0}, {Pass::kDraft, 1.0}}, {1.0, 0.5, 0, 0.5});
-  c.traffic = {{"draft", 2'000'000, 1.5, 0.1, 20.0, 1.0, 0, {}, {}},
-               {"retrieval", 24'000'000, 1.25, 1.5, 16.0, 0.8, 0, {}, {}},
-               {"full", 60'000'000, 0.25, 4.0, 15.0, 0.75, 8'000'000, 2.0, 0.8}};
+  c.traffic = {
+      {"draft", 2'000'000, 1.5, 0.1, 20.0, 1.0, 0, {}, {}},
+      {"retrieval", 24'000'000, 1.25, 1.5, 16.0, 0.8, 0, {}, {}, {}, 2.0},
+      {"full", 60'000'000, 0.25, 4.0, 15.0, 0.75, 8'000'000, 2.0, 0.8, {}, 7.0, 2.8e9, 3.5, 0.875}};
   c.steps = {{"draft", 1, 0.0625, 0.0625}, {"retrieval", 2, 1.25, 1.125}, {"full", 7, 4.0, 3.5}};
   LevelCounters inner;
   inner.name = "inner";

@@ -44,7 +44,7 @@ if "--build" in args:
         print("ggml.c:7: error: no such thing", file=sys.stderr)
         sys.exit(2)
 else:
-    assert "-DCMAKE_BUILD_TYPE=Release" in args and "-DGGML_NATIVE=ON" in args
+    assert "-DCMAKE_BUILD_TYPE=Release" in args
     Path(value("-B")).mkdir(exist_ok=True)
     (Path(value("-B")) / "CMakeCache.txt").write_text("")
 """
@@ -57,24 +57,39 @@ for model in [args[i + 1] for i, arg in enumerate(args) if arg == "-m"]:
         depth = max(int(value("-p")), int(value("-d")) if "-d" in args else 0)
         if value("-p") != "0" and value("-ctk") == "bf16" and not flash:
             sys.exit("llama_init: error: bf16 cache needs flash attention")
-        rate = 2e5 / depth * {"bf16": 1, "f16": 3, "f32": 2}[re.search("target-(.*).gguf", model)[1]]
+        weights = re.search("target-(.*).gguf", model)
+        rate = 2e5 / depth * {"bf16": 1, "f16": 3, "f32": 2, "own": 5}[weights[1] if weights else "own"]
         rate *= {"f16": 1, "bf16": 2, "f32": 1.5}[value("-ctk")] * (1.1 if flash == (depth == 256) else 1)
         rate *= (1, 0.9, 1.3)[times() % 3]
-        rows.append({"model_filename": model, "flash_attn": flash, "n_prompt": 0, "avg_ts": rate})
+        rows.append({"model_filename": model, "flash_attn": flash, "n_prompt": 0, "avg_ts": rate,
+                     "model_type": f"llama 135M {'F32' if weights else 'Q4_1'}"})
 print(json.dumps(mood.get("rows", rows)))
 """
+# One program for all that speculates: drafts of 4 are the best, by llama-speculative for a model that drafts, and by
+# llama-speculative-simple for lookups.
 SPECULATIVE = COMMON + """
 if mood.get("refuses"):
     print("main: error: draft model vocab must match target model", file=sys.stderr)
     sys.exit(1)
 size = len(Path(value("-f")).read_text())
 tokens = min(size, 400) // 3 + max(0, size - 400) // 4
-rate = {"2": 50, "4": 70, "8": 60}[value("--spec-draft-n-max")]
+drafted = value("--spec-ngram-simple-size-m" if "ngram-simple" in args else "--spec-draft-n-max")
+rate = {"2": 50, "4": 70, "8": 60}[drafted]
+rate += {"llama-speculative": 0, "llama-lookup": 20}.get(name, 30 if "ngram-simple" in args else -20)
 print(f"encoded {mood.get('tokens', tokens)} tokens in    1.000 seconds, speed: 5.0 t/s", file=sys.stderr)
 if times() % 3 < mood.get("mute", 0) or mood.get("mute_in", "always") in value("-f"):  # as when the log's thread is late
     sys.exit(0)
 print(f"decoded   16 tokens in    0.100 seconds, speed: {rate:8.3f} t/s", file=sys.stderr)
 print("n_drafted = 40\\nn_accept  = 10", file=sys.stderr)
+"""
+# The rate of a sequence falls with their number; the log may lose its end, as that of the others.
+BATCHED = COMMON + """
+for count in value("-npl").split(",")[:1 if times() % 5 < mood.get("short", 0) else None]:
+    print(json.dumps({"pp": 1, "pl": int(count), "speed_tg": 800 - 50 * int(count)}))
+"""
+QUANTIZE = COMMON + """
+assert args[0] == "--allow-requantize" and args[3] in ("BF16", "F16", "F32")
+Path(args[2]).write_text(args[3])
 """
 # Tokens are shorter at the beginning of a text.
 TOKENIZE = COMMON + "size = len(Path(value('-f')).read_text())\nprint(list(range(min(size, 400) // 3 + max(0, size - 400) // 4)))\n"
@@ -85,14 +100,30 @@ if args[0] == "list-devices":
     sys.exit(0)
 prefill = int(value("--prefill"))
 def case(method, ms):
+    sequences = int(ms[1]) if isinstance(ms, tuple) else 1
+    ms = ms[0] if isinstance(ms, tuple) else ms
     return {"method": method, "status": mood.get("status", "ok"), "status_reason": "for a reason",
             "params": {"prefill": prefill, "dtype": "bf16"},
-            "timing": {"prefill_ms": prefill / 4, "ms_per_token": {"geometric_mean": ms}},
+            "timing": {"prefill_ms": prefill / 4, "tokens_per_s": sequences * 1000 / ms},
             "acceptance": [{"acceptance_rate": 0.5}, {"acceptance_rate": 0.875}] if method != "ar" else []}
-assert value("--method") == "ar,triforce" and value("--dataset").endswith(".txt")
-print(json.dumps({"context": {"version": "0.1.0", "commit": "0123456789abcdef", "compiler": "GNU", "isa": "avx2",
-                              "load": {"other": mood.get("other", 0.01)}},
-                  "cases": [case("ar", prefill / 1000), case("triforce", prefill / 3000)]}))
+def result(cases):
+    return {"context": {"version": "0.1.0", "commit": "0123456789abcdef", "compiler": "GNU", "isa": "avx2",
+                        "load": {"other": mood.get("other", 0.01)}}, "cases": cases}
+times_of = {"ar": prefill / 1000, "triforce": prefill / 3000, "lookup": prefill / 2000, "retrieval": prefill / 2500}
+method = value("--method")
+if "--draft-weights" in args:
+    times_of["retrieval"] = prefill / 4000
+if "--batch" in args:
+    texts = [json.loads(line)["text"] for line in Path(value("--dataset")).read_text().splitlines()]
+    assert len(texts) == 8 and method == "ar"
+    document = [case("ar", (prefill / 1000, count)) for count in value("--batch").split(",")]
+elif "--gamma" in args and "," in value("--gamma"):
+    document = [case(method, times_of[method] * {"2": 3, "4": 2, "8": 1}[gamma]) for gamma in value("--gamma").split(",")]
+else:
+    assert value("--dataset").endswith(".txt") and (method == "ar" or value("--gamma") == "8")
+    print(json.dumps(result([case(method, times_of[method])])))
+    sys.exit(0)
+print(json.dumps({"recipes": [], "cases": [{"result": result([one])} for one in document]}))
 """
 CONVERTER = """
 import sys
@@ -103,6 +134,9 @@ Path(option("--outfile")).write_text(option("--outtype"))
 """
 
 
+TWO_DEPTHS = ("--depths", "1024,256")
+
+
 class CompareTest(unittest.TestCase):
     def setUp(self):
         self.folder = Path(tempfile.mkdtemp(prefix="triforce_compare_"))
@@ -110,6 +144,8 @@ class CompareTest(unittest.TestCase):
         self.mood()
         for path, text in (("path/cmake", CMAKE), ("path/ninja", COMMON), ("path/cc", COMMON), ("path/c++", COMMON),
                            ("programs/llama-bench", BENCH), ("programs/llama-speculative", SPECULATIVE),
+                           ("programs/llama-lookup", SPECULATIVE), ("programs/llama-speculative-simple", SPECULATIVE),
+                           ("programs/llama-batched-bench", BATCHED), ("programs/llama-quantize", QUANTIZE),
                            ("programs/llama-tokenize", TOKENIZE), ("build/triforce-bench", TRIFORCE),
                            ("build/triforce-synthesize", SYNTHESIZE)):
             (self.folder / path).parent.mkdir(exist_ok=True)
@@ -136,7 +172,7 @@ class CompareTest(unittest.TestCase):
             sha256 = hashlib.sha256(self.archive.read_bytes()).hexdigest()
             options = ("--archive", self.archive, "--sha256", sha256, *options)
         return [str(word) for word in (SCRIPT, "--cache", self.folder / "cache", "--build", self.folder / "build",
-                                       "--python", sys.executable, "--depths", "1024,256", "--gen-len", 16,
+                                       "--python", sys.executable, "--depths", 256, "--gen-len", 16,
                                        *options)]
 
     def environment(self):
@@ -172,10 +208,12 @@ class CompareTest(unittest.TestCase):
         return {(row[0], row[1].split(" (")[0]): row[2:] for row in rows[2:]}
 
     def test_the_table(self):
-        done = self.compare()
+        done = self.compare(*TWO_DEPTHS)
         table = self.table(done.stdout)
         self.assertEqual(list(table), [(depth, figure) for depth in ("256", "1,024")
-                                       for figure in ("prefill", "decode", "speculative decode")])
+                                       for figure in ("prefill", "decode", "speculative decode", "prompt lookup",
+                                                      "decode, 1 sequence", "decode, 4 sequences",
+                                                      "decode, 8 sequences")])
         # 2e5 / 256 * 3 (f16) * 2 (bf16) * 1.1 (flash) times 1, 0.9, 1.3; ours 1000 / (256 / 1000).
         self.assertEqual(table["256", "decode"],
                          ["5,156 (4,641 to 6,703), flash attention on", "3,906 (3,906 to 3,906)", "0.76 (0.58 to 0.84)"])
@@ -187,27 +225,87 @@ class CompareTest(unittest.TestCase):
         self.assertEqual(table["1,024", "speculative decode"],
                          ["70 (70 to 70), flash attention off; 25% accepted", "2,930 (2,930 to 2,930); 88% accepted",
                           "41.85 (41.85 to 41.85)"])
+        self.assertEqual(table["256", "prompt lookup"],
+                         ["100 (100 to 100), flash attention off; 25% accepted", "7,812 (7,812 to 7,812); 88% accepted",
+                          "78.12 (78.12 to 78.12)"])
+        self.assertEqual(table["1,024", "decode, 8 sequences"],
+                         ["400 (400 to 400), flash attention off", "7,812 (7,812 to 7,812)", "19.53 (19.53 to 19.53)"])
         for words in ("triforce-bench 0.1.0 (012345678), GNU, avx2, bf16", "llama-cpp-python 9.9.9 (llama.cpp 1.2.3)",
-                      "decode: weights f16, KV cache bf16", "drafts up to 4 tokens", "median of 3 rounds", "3 threads"):
+                      "decode: weights f16, KV cache bf16", "median of 3 rounds", "3 threads",
+                      "speculative decode of llama.cpp: `llama-speculative --spec-draft-n-max 4`",
+                      "drafts of triforce-bench, the fastest of 2, 4, 8 tokens: triforce 8; lookup 8",
+                      "`llama-speculative-simple --spec-type ngram-simple --spec-ngram-simple-size-m 4`"):
             self.assertIn(words, done.stdout)
         self.assertNotIn("not a quiet machine", done.stdout)
         self.assertIn("llama-bench -m target-f16.gguf -p 0 -n 16 -d 1024 -fa 0,1 -ctk bf16 -ctv bf16 -t 3 -r 2 -o json",
                       done.stdout.replace("-fa 1,0", "-fa 0,1"))
 
     def test_the_programs_take_turns(self):
-        self.compare("--rounds", 2, "--threads", 1)
+        self.compare("--rounds", 2, "--threads", 1, *TWO_DEPTHS)
         order = [line.split(" ")[0] for line in (self.folder / "calls").read_text().splitlines()]
-        order = [name for name in order if name in ("llama-bench", "llama-speculative", "triforce-bench")]
-        turn = ["llama-bench", "llama-bench", "triforce-bench", "llama-speculative"]
-        self.assertEqual(order[order.index("triforce-bench") - 2:], turn * 4)
-        self.assertEqual({line.split("-t ")[-1][:2] for line in self.calls("llama-bench")}, {"1 "})
+        turn = ["llama-bench", "llama-bench", "llama-speculative", "llama-speculative-simple", "llama-batched-bench",
+                *["triforce-bench"] * 4]
+        order = [name for name in order if name in turn]
+        self.assertEqual(order[-4 * len(turn):], turn * 4)
+        for name in ("llama-bench", "llama-batched-bench"):
+            self.assertEqual({line.split("-t ")[-1][:2] for line in self.calls(name)}, {"1 "})
         documents = [line.split(" --")[2] for line in self.calls("triforce-synthesize")]
         self.assertEqual(documents, ["first 0", "first 1"])
+
+    def gguf(self, positions=8192):
+        """A quantised model, and the Python that the script runs for triforce-bench's own converter."""
+        (self.folder / "model-Q4_1.gguf").write_text("GGUF")
+        config = json.dumps({"max_position_embeddings": positions})
+        python = self.folder / "python"
+        python.write_text(f"#!{sys.executable} -SE\nimport sys\nfrom pathlib import Path\n"
+                          "assert sys.argv[2].endswith('convert_checkpoint.py') and 'bf16' in sys.argv\n"
+                          "folder = Path(sys.argv[sys.argv.index('--out') + 1])\nfolder.mkdir()\n"
+                          f"(folder / 'config.json').write_text({config!r})\n")
+        python.chmod(0o755)
+        return "--gguf", self.folder / "model-Q4_1.gguf", "--python", python
+
+    def test_a_quantised_model(self):
+        out = self.compare("--rounds", 1, *self.gguf()).stdout
+        table = self.table(out)
+        own = "decode: Q4_1, and bf16 with drafts in "
+        self.assertEqual(list(table)[:6], [("256", name) for name in (
+            "prefill", "decode", f"{own}bf16", f"{own}int4", "speculative decode", "prompt lookup")])
+        # As it is it has five times the rate of bf16.
+        self.assertEqual(table["256", f"{own}bf16"],
+                         ["8,594 (8,594 to 8,594), flash attention on", "9,766 (9,766 to 9,766); 88% accepted",
+                          "1.14 (1.14 to 1.14)"])
+        self.assertEqual(table["256", f"{own}int4"][1:], ["15,625 (15,625 to 15,625); 88% accepted",
+                                                          "1.82 (1.82 to 1.82)"])
+        self.assertIn("prefill: weights Q4_1, KV cache bf16; decode: weights f16, KV cache bf16", out)
+        self.assertIn("model: model-Q4_1.gguf; llama.cpp reads it, triforce-bench reads its weights as bf16", out)
+        self.assertIn("llama-speculative -m target-f16.gguf -md model-Q4_1.gguf --spec-draft-n-max 4 -f", out)
+        self.assertEqual(self.calls("triforce-synthesize"), [line for line in self.calls("triforce-synthesize")
+                                                             if "--seed 42 --first 0" in line])
+
+    def test_positions_of_a_model(self):
+        words = "expected numbers from 64 to 432, which with --gen-len are the model's 512 positions, found 256,1024"
+        self.assertIn(words, self.compare(*self.gguf(512), *TWO_DEPTHS, code=2).stderr)
+
+    def test_a_text(self):
+        (self.folder / "book").write_text("a word " * 2000)
+        self.compare("--rounds", 1, "--text", self.folder / "book")
+        self.assertEqual(self.calls("triforce-synthesize"), [])
+        (self.folder / "book").write_text("a word " * 20)
+        self.assertIn(f"--text: {self.folder}/book: expected at least 256 tokens, found 46",
+                      self.compare("--text", self.folder / "book", code=3).stderr)
+
+    def test_levels(self):
+        self.compare("--rounds", 1, "--cpu-isa", "avx512")
+        (configured,) = [line for line in self.calls("cmake") if "--build" not in line]
+        for words in "GGML_NATIVE=OFF", "GGML_AVX2=ON", "GGML_AVX512=ON", "GGML_AVX512_BF16=OFF", "GGML_AMX_TILE=OFF":
+            self.assertIn(f" -D{words} ", f"{configured} ")
+        self.assertTrue(all("--cpu-isa avx512" in line for line in self.calls("triforce-bench") if " run " in line))
 
     def test_what_was_built_is_used_again(self):
         self.compare("--rounds", 1)
         before = len(self.calls("cmake"))
         self.assertEqual(before, 2)
+        self.assertIn("-DGGML_NATIVE=ON", self.calls("cmake")[0])
         self.archive = self.archive.rename(self.folder / "moved")
         self.compare("--rounds", 1)
         self.assertEqual(len(self.calls("cmake")), before)
@@ -276,11 +374,17 @@ class CompareTest(unittest.TestCase):
         self.mood(refuses=True, other=1e9)
         out = self.compare("--rounds", 1).stdout
         self.assertEqual(self.table(out)["256", "speculative decode"][0::2], ["not measured", ""])
-        self.assertIn("llama-speculative does not take this pair", out)
+        self.assertIn("speculative decode of llama.cpp: none works with this model", out)
         self.assertIn("vocab must match target model", out)
         self.assertIn("not a quiet machine", out)
         self.mood(tokens=5)
         self.assertIn("found 5", self.compare("--rounds", 1).stdout)
+
+    def test_batches_that_lost_their_end(self):
+        self.mood(short=4)
+        self.assertIn("| 256 | decode, 8 sequences (`ar`) | 400", self.compare("--rounds", 1).stdout)
+        self.mood(short=5)
+        self.assertIn("expected rates of 1, 4, 8 sequences, found those of 1", self.compare(code=1).stderr)
 
     def test_a_log_that_lost_its_end(self):
         self.mood(mute=2)
@@ -289,8 +393,8 @@ class CompareTest(unittest.TestCase):
         # Muted in the first round of 256 tokens alone: the others count.
         (self.folder / "calls").unlink()
         self.mood(mute_in="document-0-256")
-        out = self.compare("--rounds", 2).stdout
-        self.assertIn("not measured after 256 tokens in round 1", out)
+        out = self.compare("--rounds", 2, *TWO_DEPTHS).stdout
+        self.assertIn("not measured: speculative decode after 256 tokens in round 1", out)
         self.assertIn("70 (70 to 70)", self.table(out)["256", "speculative decode"][0])
         self.mood(mute=3)
         out = self.compare("--rounds", 1).stdout
@@ -311,7 +415,9 @@ class CompareTest(unittest.TestCase):
                                (("--depths", "16384"), "16304"), (("--threads", 0), "--threads"),
                                (("--gen-len", "-1"), "--gen-len"), (("--sha256", "12"), "--sha256"),
                                (("--archive", "/absent"), "/absent"), (("--python", "/absent"), "--python"),
-                               (("--build", "/absent"), "--build"), (("--speed", "3"), "--speed")):
+                               (("--build", "/absent"), "--build"), (("--speed", "3"), "--speed"),
+                               (("--gguf", "/absent"), "--gguf"), (("--text", "/absent"), "--text"),
+                               (("--cpu-isa", "sse"), "--cpu-isa")):
             self.assertIn(words, self.compare(*options, code=2).stderr)
         self.assertEqual(self.calls("cmake"), [])
         self.assertIn("exit codes", self.compare("--help").stdout)

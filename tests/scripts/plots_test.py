@@ -77,6 +77,8 @@ class Results(ScriptTest):
         expected[1]["steps"][1]["one_row_ms"] = None  # which they did not have
         for case in expected:  # nor batches, nor expected answers
             case["batch"] = case["answered"] = case["energy"] = case["cost"] = None
+            for one in case["traffic"]:  # nor bounds
+                one["rows_per_pass"] = one["operations_per_pass"] = one["bound_ms"] = one["fraction_bound"] = None
             for sample in case["timing"]["samples"]:
                 sample["batch"] = sample["energy"] = None
             for level in case["acceptance"]:  # nor drafts by their lengths
@@ -359,6 +361,39 @@ class Pictures(ScriptTest):
         self.assertIn("Acceptance rate of the inner verification", texts(root))
         lone = self.write("lone.json", json.dumps({**golden, "cases": cases[:1]}))
         self.assertIn("at two lengths of the prompt", self.script("plot_ladder", lone, "--out", "b.svg", code=3).err)
+
+    def test_scaling_has_a_panel_for_each_of_what_a_pass_depends_on(self):
+        golden, cases = self.golden(), []
+
+        def add(rows, ms, bound, **params):
+            case = case_with(golden, **params)
+            case["traffic"][-1].update(rows_per_pass=rows, ms_per_pass=ms, bound_ms=bound)
+            cases.append(case)
+        add(1, 4, 3, batch=1, prefill=4096)
+        add(8, 9, 6, batch=8, prefill=4096)
+        add(16, 12, 6, batch=8, prefill=4096)  # two rows of each, which no other batch has
+        add(7, 6, 3, batch=1, prefill=4096)
+        add(64, 30, 24, batch=1, prefill=4096)
+        add(1, 8, 5, batch=1, prefill=16384)
+        cases[-1]["traffic"][-1]["ms_per_pass"] = None
+        add(1, 8, 5, batch=1, prefill=16384)
+        document = self.write("scaling.json", json.dumps({**golden, "cases": cases}))
+        self.script("plot_scaling", document, "--out", "scaling.svg")
+        root = self.check_svg(self.read("scaling.svg"))
+        said = texts(root)
+        self.assertNotIn("Threads: target", said)
+        for panel, heading, measured, bound in (
+                ("axes_1", "Sequences that decode together: target", [4, 9], [3, 6]),
+                ("axes_2", "Rows of a verification: target", [4, 6, 30], [3, 3, 24]),
+                ("axes_3", "Context: target", [4, 8], [3, 5])):
+            self.assertIn(heading, said)
+            value = scale_of(root, "y", panel)
+            lines = groups(group(root, panel), "line")
+            self.assertEqual([[round(value(y), 2) for _, y in markers(line)] for line in lines], [measured, bound])
+        self.assertIn("rows: one more than what was drafted", said)
+        lone = self.write("lone.json", json.dumps({**golden, "cases": cases[:1]}))
+        self.assertIn("expected passes with a bound", self.script("plot_scaling", lone, "--out", "b.svg", code=3).err)
+        self.assertIn("Share of its bound", " ".join(texts(self.draw(document, "--x", "prefill", "--y", "of-bound"))))
 
     def test_nothing_is_cut_off(self):
         """Names, settings and figures that no layout was made for."""

@@ -9,6 +9,8 @@ std::span<const Isa> usable_isas() {
   return kLevels;
 }
 
+Isa best_isa() { return usable_isas().back(); }
+
 const LinearKernels& linear_kernels(Isa isa) {
   return isa == Isa::kNeon ? neon_kernels() : scalar_kernels();
 }
