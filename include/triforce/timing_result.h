@@ -170,10 +170,11 @@ void fields(auto& v, PassTraffic& t) {
   v("bound_ms", t.bound_ms,
     "the least that the machine allows one pass, ms: the largest of bytes_per_pass over "
     "context.measured_read_gbs, bus_bytes_per_pass over context.measured_h2d_gbs, and "
-    "operations_per_pass over context.measured_gemm_gflops; null: one that counts was not "
-    "measured");
+    "operations_per_pass over context.measured_gemm_gflops, of those that were measured; null: of "
+    "another pass than over the full cache, or the first was not");
   v("fraction_bound", t.fraction_bound,
-    "bound_ms over ms_per_pass; above 1 where a small model stays in cache");
+    "bound_ms over ms_per_pass; above 1 where a small model stays in cache, or rows are brought "
+    "between passes");
 }
 
 struct StepResult {

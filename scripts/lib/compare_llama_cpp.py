@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAIR = {name: ROOT / "data" / "models" / name for name in ("target", "draft")}
 DEPTHS = (256, 4096, 7936, 15872)
 TRIAL_DEPTH = 2048
+START = 1000  # tokens of a prompt that take as long as a depth's programs take to begin, for what is left
 
 HELP = """Measures llama.cpp and triforce-bench in turns with the same threads, and prints one table in Markdown: medians
 over the rounds and their range. Progress goes to stderr. The models are the built-in pair, or that of --gguf.
@@ -31,8 +32,8 @@ installed for it and removed. All lies in --cache and is used again; what was in
 triforce-bench is built in build/ unless --build names a folder that has it.
 
 llama.cpp gets the settings that are fastest for it: formats of weights and KV cache, and programs that speculate, are
-tried first. Flash attention on and off is measured everywhere, the better one counts; speculation, lookup and batches
-take what is better at decoding. The length of drafts is tried for both programs."""
+tried first. Flash attention on and off is measured, the better one counts; speculation and lookup take what was better
+at decoding in the trial. The length of drafts is tried for both programs."""
 CODES = """exit codes: 0 done, 1 a program that this one runs failed, 2 wrong usage, 3 a file is not what was
 expected, 4 a program, the network or room is missing, 129/130/143 interrupted"""
 
@@ -53,7 +54,8 @@ def arguments():
                         help="tokens generated each time (default: 64)")
     parser.add_argument("--threads", type=int, metavar="N", help="of both programs (default: one per core)")
     parser.add_argument("--cpu-isa", choices=LEVELS, metavar="LEVEL",
-                        help=f"instructions of both programs, {', '.join(LEVELS)} (default: all of this processor)")
+                        help=f"instructions of both programs, {', '.join(LEVELS)} (default: of llama.cpp all of this "
+                             "processor's, of triforce-bench the level that it takes itself)")
     parser.add_argument("--build", metavar="DIR",
                         help="folder with triforce-bench and triforce-synthesize, which is then not built "
                              "(default: build/, built)")
@@ -153,6 +155,7 @@ class Documents:
         files = {None: whole, "batch": batch}
         for depth in {*self.o.depths, min(TRIAL_DEPTH, longest)}:
             files[depth] = logs / f"document-{index}-{depth}.txt"
+            files[depth].write_text(text, encoding="utf-8")
             size, found = len(text), tokens
             for _ in range(6):
                 if abs(found - depth) <= max(2, depth / 100):
@@ -203,10 +206,17 @@ class Comparison:
                     if failure.code != FAILED or figure in self.theirs.settings:
                         raise
                     self.table.add_lost(figure, depth, index, failure)
-            for size, rate in self.theirs.batches(when, depth, BATCHES).items():
-                self.table.add_theirs(f"batch {size}", depth, [rate])
+            try:
+                for size, rates in self.theirs.batches(when, depth, BATCHES).items():
+                    self.table.add_theirs(f"batch {size}", depth, rates)
+            except Failure as failure:
+                if failure.code != FAILED:
+                    raise
+                for size in BATCHES:
+                    self.table.add_lost(f"batch {size}", depth, index, failure)
             self.table.add_ours(depth, self.ours.rates(when, texts[None], texts["batch"], depth, BATCHES))
-            self.done += depth / sum(self.o.depths) / self.o.rounds
+            of_round = sum(START + other for other in self.o.depths)
+            self.done += (START + depth) / of_round / self.o.rounds
 
     def run(self):
         documents = Documents(self.o, self.peer, self.build)
@@ -229,6 +239,10 @@ def main():
     peer = LlamaCpp(options.cache, options.archive, options.sha256, options.cpu_isa)
     build = built(options)
     options.threads = options.threads or threads_of(build, peer.logs)
+    if options.cpu_isa:  # before minutes of building for what this processor lacks
+        call([build / "triforce-bench", "run", "--cpu-isa", options.cpu_isa, "--prefill", 64, "--budget", 16,
+              "--gen-len", 1, "--method", "ar", "--repetitions", 1, "--prompts", 1, "--progress", "none"],
+             peer.logs / "level", f"trying --cpu-isa {options.cpu_isa}")
     peer.obtain()
     peer.build(options.threads)
     target = None

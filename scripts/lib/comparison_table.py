@@ -42,7 +42,7 @@ class Table:
 
     def add_lost(self, figure, depth, index, failure):
         self.add_theirs(figure, depth, [])
-        self.lost[f"{SPECULATION[figure]} after {depth:,} tokens in round {index + 1}"] = str(failure)
+        self.lost[f"{SPECULATION.get(figure, figure)} after {depth:,} tokens in round {index + 1}"] = str(failure)
 
     def add_ours(self, depth, rates):
         for figure, rate in rates.items():
@@ -82,15 +82,15 @@ class Table:
         yield ("prefill: of a prompt of so many tokens; decode: of the tokens after it, sampling left out by "
                "llama-bench and llama-batched-bench and counted by triforce-bench; speculation: the same "
                f"{'text' if self.o.text else 'documents'}, temperature {TEMPERATURE}, top-p {TOP_P}")
-        yield "sequences: tokens of all of them, each with a prompt and a cache of its own"
-        tried = ", ".join(map(str, DRAFTS))
+        yield ("sequences: tokens of all of them, each with a cache of its own; llama.cpp's have one prompt, copied into "
+               "each")
         for figure, name in SPECULATION.items():
             if figure in theirs.speculators:
-                yield (f"{name} of llama.cpp: `{label(theirs.speculators[figure])}`, the fastest of two programs with "
-                       f"drafts of {tried} tokens")
+                yield (f"{name} of llama.cpp: `{label(theirs.speculators[figure])}`, the fastest of "
+                       f"{theirs.candidates[figure]} that were tried")
             else:
                 yield f"{name} of llama.cpp: none works with this model: {theirs.refused[figure]}"
-        yield ("drafts of triforce-bench, the fastest of " + tried + " tokens: "
+        yield (f"drafts of triforce-bench, the fastest of {', '.join(map(str, DRAFTS))} tokens: "
                + "; ".join(f"{figure} {gamma}" for figure, gamma in ours.gammas.items()))
         yield "accepted: of the tokens that the target tested (triforce-bench) or that were drafted (llama.cpp)"
         for where, why in self.lost.items():

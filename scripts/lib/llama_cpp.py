@@ -29,7 +29,7 @@ CMAKE_OPTIONS = ("-DCMAKE_BUILD_TYPE=Release", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_B
                  "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_APP=OFF")
 # What ggml's build calls the instructions that each level of --cpu-isa adds to those before it.
 LEVELS = {"avx2": ("AVX", "AVX2", "FMA", "F16C", "BMI2", "SSE42"), "avx512": ("AVX512",),
-          "avx512-bf16": ("AVX512_VBMI", "AVX512_VNNI", "AVX512_BF16"), "amx": ("AMX_TILE", "AMX_INT8", "AMX_BF16")}
+          "avx512-bf16": ("AVX512_VNNI", "AVX512_BF16"), "amx": ("AMX_TILE", "AMX_INT8", "AMX_BF16")}
 # Formats of weights that are not quantised: those that triforce-bench has for targets.
 WEIGHTS = ("bf16", "f16", "f32")
 OWN = "own"  # the format of a quantised file, as it is
@@ -174,30 +174,32 @@ class LlamaCpp:
                 call([self.program("llama-quantize"), "--allow-requantize", file, partial / f"target-{weights}.gguf",
                       weights.upper()], self.logs / f"convert-{weights}", f"converting {file.name} to {weights}")
         self.given = file
-        self.make_models([file], fill, python, ["gguf"], 1e9 + 12 * file.stat().st_size,
+        # 10 bytes of each weight, which has 2.5 bits or more.
+        self.make_models([file], fill, python, ["gguf"], 1e9 + 32 * file.stat().st_size,
                          "what reads the file (the package gguf, removed again)")
         return self.models / "target"
 
     def make_models(self, files, fill, python, packages, room, what):
-        """The folder of models that are made of these files: fill(folder, interpreter) if it is not there."""
+        """The folder of models that are made of these files: fill(folder, interpreter) if it is not there, for which
+        `room` bytes must be free."""
         digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
         self.models = self.folder / f"models-{key(*digests)}"
         if self.models.is_dir():
             return
+        check_space(self.folder, room)
         partial = fresh(self.folder / "models.part")
         venv = fresh(self.folder / "venv.part")
         try:
-            fill(partial, python or self.environment(venv, packages, room, what))
+            fill(partial, python or self.environment(venv, packages, what))
         finally:
             shutil.rmtree(venv, ignore_errors=True)
         os.replace(partial, self.models)
 
-    def environment(self, folder, packages, room, what):
-        """An interpreter with these packages, for which so many bytes must be free."""
+    def environment(self, folder, packages, what):
+        """An interpreter with these packages."""
         if sys.version_info < (3, 10):
             raise Failure(RESOURCES, "expected Python 3.10 or later for a converter, found "
                                      f"{sys.version_info[0]}.{sys.version_info[1]}; --python names another")
-        check_space(self.folder, room)
         call([sys.executable, "-m", "venv", folder], self.logs / "venv", "making a Python environment")
         call([folder / "bin" / "pip", "install", "--no-cache-dir", "--disable-pip-version-check", "--retries", "2",
               *packages], self.logs / "pip", f"installing {what}")

@@ -11,8 +11,9 @@ from children import FAILED
 from download import Failure
 from llama_cpp import OWN, WEIGHTS
 
-CACHES = ("f16", "bf16", "f32")  # formats of llama.cpp's KV cache that are tried
+CACHES = ("f16", "bf16")  # formats of llama.cpp's KV cache that are tried: all that are not quantised
 DRAFTS = (2, 4, 8)  # tokens of a draft that are tried
+NGRAMS = (2, 4)  # tokens that a lookup of llama-speculative-simple compares: it drafts at least as many
 ATTEMPTS = 5  # llama.cpp's log may end before its last lines where the program ends first (its issue 22142)
 LONG = 2048  # tokens from which a prefill needs no warm-up: it would double the time
 TEMPERATURE, TOP_P = "0.6", "0.9"  # of generations, in both programs
@@ -55,8 +56,8 @@ def bench_rates(text):
 
 def batched_rates(text):
     """{sequences: tokens per second of all of them} of what llama-batched-bench --output-format jsonl prints."""
-    try:
-        rows = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    try:  # a line without its end is one that the log lost
+        rows = [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
         return {number(row, "pl"): number(row, "speed_tg") for row in rows}
     except (ValueError, AttributeError) as error:
         raise Failure(FAILED, "llama-batched-bench: expected lines of JSON, found something else: "
@@ -82,6 +83,7 @@ class Theirs:
         self.peer, self.measure, self.draft, self.o = peer, measure, draft, options
         self.settings = {}  # {"prefill", "decode" or "own": Setting}
         self.speculators = {}  # {"speculative" or "lookup": Speculator}, those that work
+        self.candidates = {}  # {the same: how many were tried}
         self.refused = {}  # {"speculative" or "lookup": why none works}
         self.own = "own"  # the format of a quantised file, as llama.cpp calls it
 
@@ -108,7 +110,8 @@ class Theirs:
     def speculate(self, when, figure, speculator, document, depth):
         """Rate after the document of `depth` tokens."""
         weights, cache, flash = self.settings["decode"]
-        room = depth + self.o.gen_len + 64
+        apart = max(4, depth // 30)  # of the document from so many tokens
+        room = depth + apart + self.o.gen_len + 64
         command = [self.peer.program(speculator.program), "-m", self.peer.model("target", weights),
                    *speculator.options, "-f", document, "-n", self.o.gen_len, "-c", room, "-b", room, "-t",
                    self.o.threads, "-fa", "on" if flash[0] else "off", "-ctk", cache, "-ctv", cache, "--temp",
@@ -118,23 +121,33 @@ class Theirs:
             text = "".join(self.measure(what, when, command))
             if "n_accept" in text:
                 break
+        if re.search(r"n_drafted += 0\b", text) and figure == "lookup" and when.startswith("trial"):
+            raise Failure(FAILED, f"{label(speculator)}: expected drafts, found none")
         tokens, rate, accepted = speculative_rates(speculator.program, text)
-        if abs(tokens - depth) > max(4, depth / 30):
+        if abs(tokens - depth) > apart:
             raise Failure(FAILED, f"{speculator.program}: expected a prompt of about {depth} tokens, found {tokens}")
         return Rate(rate, accepted, flash[0])
 
     def batches(self, when, depth, sizes):
-        """{sequences: Rate of all of them together}."""
-        weights, cache, flash = self.settings["decode"]
+        """{sequences: [Rate of all of them together, one for each kind of attention]}."""
+        found = {size: [] for size in sizes}
+        for flash in self.settings["decode"].flash:
+            for size, rate in self.batches_by(when, depth, sizes, flash).items():
+                found[size].append(Rate(rate, None, flash))
+        return found
+
+    def batches_by(self, when, depth, sizes, flash):
+        """{sequences: tokens per second of all of them}."""
+        weights, cache, _ = self.settings["decode"]
         room = max(sizes) * (-(-(depth + self.o.gen_len + 64) // 256) * 256)
         command = [self.peer.program("llama-batched-bench"), "-m", self.peer.model("target", weights), "-npp", depth,
                    "-ntg", self.o.gen_len, "-npl", ",".join(map(str, sizes)), "-pps", "-c", room, "-t",
-                   self.o.threads, "-fa", "on" if flash[0] else "off", "-ctk", cache, "-ctv", cache,
+                   self.o.threads, "-fa", "on" if flash else "off", "-ctk", cache, "-ctv", cache,
                    "--output-format", "jsonl"]
         for _ in range(ATTEMPTS):
             rates = batched_rates("".join(self.measure("llama.cpp, batches", when, command)))
             if set(rates) == set(sizes):
-                return {size: Rate(rate, None, flash[0]) for size, rate in rates.items()}
+                return rates
         raise Failure(FAILED, f"llama-batched-bench: expected rates of {', '.join(map(str, sizes))} sequences, found "
                               f"those of {', '.join(map(str, sorted(rates))) or 'none'}")
 
@@ -145,30 +158,33 @@ class Theirs:
         own = (OWN,) if self.peer.given else ()
         for figure, weights in (("prefill", WEIGHTS + own), ("decode", WEIGHTS), *((("own", own),) if own else ())):
             self.settings[figure] = self.fastest_formats(figure, weights, depth)
-        draft = ("-md", self.draft(self.settings["decode"].weights))
+        draft, cache = ("-md", self.draft(self.settings["decode"].weights)), self.settings["decode"].cache
         lengths = [("--spec-draft-n-max", n) for n in DRAFTS]
         simple = "llama-speculative-simple"
         self.fastest_speculator("speculative", document, depth, [
             *(Speculator("llama-speculative", (*draft, *n)) for n in lengths),
-            *(Speculator(simple, ("--spec-type", "draft-simple", *draft, *n)) for n in lengths)])
+            *(Speculator(simple, ("--spec-type", "draft-simple", *draft, *n, "-ctkd", cache, "-ctvd", cache))
+              for n in lengths)])
         self.fastest_speculator("lookup", document, depth, [
             *(Speculator("llama-lookup", n) for n in lengths),
-            *(Speculator(simple, ("--spec-type", "ngram-simple", "--spec-ngram-simple-size-m", n)) for n in DRAFTS)])
+            *(Speculator(simple, ("--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", n,
+                                  "--spec-ngram-simple-size-m", m)) for n in NGRAMS for m in DRAFTS if m >= n),
+            Speculator(simple, ("--spec-type", "ngram-simple"))])  # by its own numbers, 12 and 48
 
     def fastest_formats(self, figure, weights, depth):
         """All weights with the first kind of KV cache and attention that works, then the fastest weights with the
         others: what reads weights and what reads caches are different operations."""
         tried, refused = {}, ""
         for cache, flash in ((cache, flash) for cache in CACHES for flash in (1, 0)):
-            try:
-                when = f"trial of {cache}, flash attention {'on' if flash else 'off'}"
-                names = weights if not tried else [max(tried, key=tried.get)[0]]
-                rates = self.bench(when, figure, names, cache, [flash], depth, 1)
-                tried.update({(name, cache, flash): rate for (name, _), rate in rates.items()})
-            except Failure as failure:  # not every format goes with both kinds of attention
-                if failure.code != FAILED:
-                    raise
-                refused = str(failure)
+            when = f"trial of {cache}, flash attention {'on' if flash else 'off'}"
+            for name in weights if not tried else [max(tried, key=tried.get)[0]]:
+                try:
+                    rates = self.bench(when, figure, [name], cache, [flash], depth, 1)
+                    tried[name, cache, flash] = rates[name, flash]
+                except Failure as failure:  # not every format goes with both kinds of attention, or fits
+                    if failure.code != FAILED:
+                        raise
+                    refused = refused or str(failure)
         if not tried:
             raise Failure(FAILED, refused)
         name, cache, best = max(tried, key=tried.get)
@@ -176,6 +192,7 @@ class Theirs:
 
     def fastest_speculator(self, figure, document, depth, candidates):
         tried, refused = {}, ""
+        self.candidates[figure] = len(candidates)
         for candidate in candidates:
             try:
                 tried[candidate] = self.speculate(f"trial of {label(candidate)}", figure, candidate, document,

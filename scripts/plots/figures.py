@@ -117,9 +117,11 @@ def load_of(row):
     full = pass_of(row.case, "full") if row.case else None
     if full is None or None in (full["ms_per_pass"], full["bound_ms"]):
         return None
-    batch = row.setting.get("batch") or 1
-    return {"threads": row.run.context["threads"], "batch": batch, "rows": round(full["rows_per_pass"] / batch),
-            "prefill": row.setting["prefill"], "model": row.case["model"]["target"]["name"]}, full
+    batch, context = row.setting.get("batch") or 1, row.run.context
+    return {"machine": context["gpu_name"] or context["cpu_model"], "isa": context["isa"],
+            "model": row.case["model"]["target"]["name"], "dtype": row.case["model"]["target"]["dtype"],
+            "threads": context["threads"], "batch": batch, "rows": round(full["rows_per_pass"] / batch),
+            "prefill": row.setting["prefill"]}, full
 
 
 # Of a scaling picture: what differs in a panel, its heading, and what stands below.
@@ -148,8 +150,9 @@ def scaling(rows, small=()):
         panels.append((f"{heading}: {models.pop()}", below, lines))
     if not panels:
         return None
-    note = ("Bound: the larger of the bytes that a pass reads over the read bandwidth, and its multiplications and "
-            "additions over the rate of matrix products, both measured by the same process.")
+    note = ("Bound: the largest of the bytes that a pass reads over the read bandwidth, those that come over the bus over "
+            "its bandwidth, and its multiplications and additions over the rate of matrix products, as far as the same "
+            "process measured them.")
     contexts = [row.run.context for row in rows if row.run]
     machines = dict.fromkeys(f"{c['gpu_name'] or c['cpu_model']}, {c['isa']}" for c in contexts)
     return grid_chart("Milliseconds of a pass over the full cache", list(machines), panels, [note, *small])

@@ -227,19 +227,16 @@ class TimedPasses {
   std::vector<double> passes_, rows_;
 };
 
-// Sets what the machine allows a pass, of which the others are known; `gbs` is 1e9 bytes a second.
+// Sets what the machine allows a pass whose other fields are known.
 void set_bound(PassTraffic& t, const ResultContext& measured) {
-  const auto at_most = [&t](double work, const std::optional<double>& per_ns) {
-    if (!per_ns || !(*per_ns > 0)) return false;
-    t.bound_ms = std::max(t.bound_ms.value_or(0), work / *per_ns / 1e6);
-    return true;
+  if (!t.operations_per_pass || !(measured.measured_read_gbs.value_or(0) > 0)) return;
+  t.bound_ms = 0;
+  const auto takes = [&t](double work, const std::optional<double>& per_ns) {
+    if (per_ns && *per_ns > 0) t.bound_ms = std::max(*t.bound_ms, work / *per_ns / 1e6);
   };
-  const bool known =
-      at_most(static_cast<double>(t.bytes_per_pass), measured.measured_read_gbs) &&
-      (t.bus_bytes_per_pass == 0 ||
-       at_most(static_cast<double>(t.bus_bytes_per_pass), measured.measured_h2d_gbs)) &&
-      t.operations_per_pass && at_most(*t.operations_per_pass, measured.measured_gemm_gflops);
-  if (!known) t.bound_ms.reset();
+  takes(static_cast<double>(t.bytes_per_pass), measured.measured_read_gbs);
+  takes(static_cast<double>(t.bus_bytes_per_pass), measured.measured_h2d_gbs);
+  takes(*t.operations_per_pass, measured.measured_gemm_gflops);
   if (t.bound_ms && t.ms_per_pass) t.fraction_bound = *t.bound_ms / *t.ms_per_pass;
 }
 
