@@ -34,7 +34,9 @@ triforce-bench is built in build/ unless --build names a folder that has it.
 llama.cpp gets the settings that are fastest for it: formats of weights and KV cache, and programs that speculate, are
 tried first. Flash attention on and off is measured, the better one counts; speculation and lookup take what was better
 at decoding in the trial. The length of drafts is tried for both programs."""
-CODES = """exit codes: 0 done, 1 a program that this one runs failed, 2 wrong usage, 3 a file is not what was
+CODES = """example: compare_llama_cpp.sh --gguf SmolLM2-135M-Instruct.Q4_1.gguf --text book.txt
+
+exit codes: 0 done, 1 a program that this one runs failed, 2 wrong usage, 3 a file is not what was
 expected, 4 a program, the network or room is missing, 129/130/143 interrupted"""
 
 
