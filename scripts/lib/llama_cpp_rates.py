@@ -85,27 +85,27 @@ class Theirs:
         self.speculators = {}  # {"speculative" or "lookup": Speculator}, those that work
         self.candidates = {}  # {the same: how many were tried}
         self.refused = {}  # {"speculative" or "lookup": why none works}
-        self.own = "own"  # the format of a quantised file, as llama.cpp calls it
+        self.own = OWN  # the format of a quantised file, as llama.cpp calls it
 
     # ---- commands
 
     def bench(self, when, figure, weights, cache, flash, depth, repetitions):
-        """{(weights, flash attention): tokens per second}."""
-        models = [word for name in weights for word in ("-m", self.peer.model("target", name))]
+        """{flash attention: tokens per second}."""
+        model = self.peer.model("target", weights)
         tokens = ["-p", depth, "-n", 0] if figure == "prefill" else ["-p", 0, "-n", self.o.gen_len, "-d", depth]
         warm = [] if figure != "prefill" or depth < LONG else ["--no-warmup"]
-        command = [self.peer.program("llama-bench"), *models, *tokens, *warm, "-fa", ",".join(map(str, flash)),
+        command = [self.peer.program("llama-bench"), "-m", model, *tokens, *warm, "-fa", ",".join(map(str, flash)),
                    "-ctk", cache, "-ctv", cache, "-t", self.o.threads, "-r", repetitions, "-o", "json"]
         what = figure if figure != "own" else "decode of the file's own format"
         rates, types = bench_rates(self.measure(f"llama.cpp, {what}", when, command)[0])
-        wanted = {(name, f): (self.peer.model("target", name).name, f) for name in weights for f in flash}
+        wanted = {f: (model.name, f) for f in flash}
         if set(wanted.values()) != set(rates):
             raise Failure(FAILED, f"llama-bench: expected a row for each of {sorted(wanted.values())}, found "
                                   f"{sorted(rates)}")
-        if OWN in weights:
-            found = re.search(r"\b(I?Q\d\w*|MXFP4\w*|BF16|F16|F32)\b", types[self.peer.model("target", OWN).name])
+        if weights == OWN:
+            found = re.search(r"\b(I?Q\d\w*|MXFP4\w*|BF16|F16|F32)\b", types[model.name])
             self.own = found[1] if found else OWN
-        return {setting: rates[row] for setting, row in wanted.items()}
+        return {f: rates[row] for f, row in wanted.items()}
 
     def speculate(self, when, figure, speculator, document, depth):
         """Rate after the document of `depth` tokens."""
@@ -179,8 +179,7 @@ class Theirs:
             when = f"trial of {cache}, flash attention {'on' if flash else 'off'}"
             for name in weights if not tried else [max(tried, key=tried.get)[0]]:
                 try:
-                    rates = self.bench(when, figure, [name], cache, [flash], depth, 1)
-                    tried[name, cache, flash] = rates[name, flash]
+                    tried[name, cache, flash] = self.bench(when, figure, name, cache, [flash], depth, 1)[flash]
                 except Failure as failure:  # not every format goes with both kinds of attention, or fits
                     if failure.code != FAILED:
                         raise
@@ -217,8 +216,8 @@ class Theirs:
         Failure; where none works there are no rates."""
         if figure in self.settings:
             weights, cache, flash = self.settings[figure]
-            rates = self.bench(when, figure, [weights], cache, flash, depth, 1 if figure == "prefill" else 2)
-            return [Rate(rate, None, f) for (_, f), rate in rates.items()]
+            rates = self.bench(when, figure, weights, cache, flash, depth, 1 if figure == "prefill" else 2)
+            return [Rate(rate, None, f) for f, rate in rates.items()]
         if figure in self.speculators:
             return [self.speculate(when, figure, self.speculators[figure], document, depth)]
         return []

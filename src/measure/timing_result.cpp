@@ -237,7 +237,7 @@ void set_bound(PassTraffic& t, const ResultContext& measured) {
   takes(static_cast<double>(t.bytes_per_pass), measured.measured_read_gbs);
   takes(static_cast<double>(t.bus_bytes_per_pass), measured.measured_h2d_gbs);
   takes(*t.operations_per_pass, measured.measured_gemm_gflops);
-  if (t.bound_ms && t.ms_per_pass) t.fraction_bound = *t.bound_ms / *t.ms_per_pass;
+  t.fraction_bound = fraction(*t.bound_ms, t.ms_per_pass);
 }
 
 }  // namespace

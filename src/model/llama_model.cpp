@@ -69,28 +69,37 @@ std::int64_t LlamaModel::activation_bytes(const ModelConfig& c, DType activation
          max_logits * c.vocab * size_of(DType::kF32);
 }
 
+namespace {
+
+// Multiplications and additions of a layer: of a row in the products for queries, keys and values,
+// of a row in the others, and of a row with each key that it sees.
+struct LayerOperations {
+  double qkv = 0, rest = 0, key = 0;
+};
+LayerOperations layer_operations(const ModelConfig& c, const LocalShape& local) {
+  const auto hidden = static_cast<double>(c.hidden),
+             queries = static_cast<double>(local.query_width()),
+             features = static_cast<double>(local.intermediate);
+  return {2 * hidden * static_cast<double>(local.qkv_width()),
+          2 * hidden * (queries + 3 * features), 4 * queries};
+}
+
+}  // namespace
+
 // Counts what enqueue() with Logits::kNone computes.
 double LlamaModel::prefill_operations(const ModelConfig& c, std::int64_t tokens,
                                       const Shard& shard) {
-  const LocalShape local = local_shape(c, shard);
-  const auto n = static_cast<double>(tokens), hidden = static_cast<double>(c.hidden),
-             queries = static_cast<double>(local.query_width()),
-             features = static_cast<double>(local.intermediate);
+  const LayerOperations layer = layer_operations(c, local_shape(c, shard));
+  const auto n = static_cast<double>(tokens);
   const double seen = n * (n + 1) / 2;  // pairs of a query and a key
-  const double qkv = 2 * n * hidden * static_cast<double>(local.qkv_width());
-  const double rest = 2 * n * hidden * (queries + 3 * features) + 4 * queries * seen;
-  return c.layers * qkv + (c.layers - 1) * rest;
+  return c.layers * (n * layer.qkv) + (c.layers - 1) * (n * layer.rest + layer.key * seen);
 }
 
 // The head is whole on each rank.
 LlamaModel::RowOperations LlamaModel::row_operations(const ModelConfig& c, const Shard& shard) {
-  const LocalShape local = local_shape(c, shard);
-  const auto hidden = static_cast<double>(c.hidden),
-             queries = static_cast<double>(local.query_width()),
-             features = static_cast<double>(local.intermediate);
-  const double layer =
-      2 * hidden * (static_cast<double>(local.qkv_width()) + queries + 3 * features);
-  return {c.layers * layer + 2 * hidden * static_cast<double>(c.vocab), c.layers * 4 * queries};
+  const LayerOperations layer = layer_operations(c, local_shape(c, shard));
+  const double head = 2 * static_cast<double>(c.hidden) * static_cast<double>(c.vocab);
+  return {c.layers * (layer.qkv + layer.rest) + head, c.layers * layer.key};
 }
 
 void LlamaModel::lend(TensorView memory) {
