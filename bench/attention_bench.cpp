@@ -134,9 +134,10 @@ void run_attention(benchmark::State& state, const Model& model, bool mass) {
   Stopwatch watch;
   for (auto _ : state) {
     const KvView kv = f.next_layer();
+    const TensorView mass_view = f.mass();
     watch.time([&] {
-      cpu::attention(f.workers(), f.q(), kv, {}, f.out(), mass ? f.mass() : TensorView{}, kChunk,
-                     RowPath::kInvariant);
+      cpu::attention(f.workers(), f.q(), std::span(&kv, 1), {}, f.out(),
+                     std::span(&mass_view, mass ? 1 : 0), kChunk, RowPath::kInvariant);
     });
   }
   report_bytes(state, watch, 2 * f.half_bytes());
@@ -175,8 +176,10 @@ void run_groups(benchmark::State& state, const Model& model, Quantisation by) {
   Stopwatch watch;
   for (std::size_t pass = 0; auto _ : state) {
     const KvView& kv = layers[pass++ % layers.size()];
-    watch.time(
-        [&] { cpu::attention(f.workers(), f.q(), kv, {}, f.out(), {}, 0, RowPath::kInvariant); });
+    watch.time([&] {
+      cpu::attention(f.workers(), f.q(), std::span(&kv, 1), {}, f.out(), {}, 0,
+                     RowPath::kInvariant);
+    });
   }
   const double rows = 2 * f.half_bytes() / static_cast<double>(state.range(1)) * behind;
   report_bytes(state, watch, static_cast<double>(heads * (k_bytes + v_bytes)) + rows);
@@ -200,7 +203,8 @@ void head_attention(benchmark::State& state) {
     for (int head = 0; head < kLlama7b.heads; ++head) {
       const KvView kv = layer.heads(head, 1);
       const TensorView q = f.q().slice(1, head, 1), out = f.out().slice(1, head * d, d);
-      watch.time([&] { cpu::attention(f.workers(), q, kv, {}, out, {}, 0, f.path()); });
+      watch.time(
+          [&] { cpu::attention(f.workers(), q, std::span(&kv, 1), {}, out, {}, 0, f.path()); });
     }
   }
   report_bytes(state, watch, 2 * f.half_bytes() / kLlama7b.kv_heads);
@@ -213,7 +217,9 @@ void attention_prefill(benchmark::State& state) {
   Stopwatch watch;
   for (auto _ : state) {
     const KvView kv = f.next_layer();
-    watch.time([&] { cpu::attention(f.workers(), f.q(), kv, {}, f.out(), {}, 0, f.path()); });
+    watch.time([&] {
+      cpu::attention(f.workers(), f.q(), std::span(&kv, 1), {}, f.out(), {}, 0, f.path());
+    });
   }
   const double t = static_cast<double>(state.range(0)), n = static_cast<double>(state.range(1));
   report_flops(state, watch, 4 * kModel.heads * kModel.d * t * (n - (t - 1) / 2),
@@ -230,8 +236,8 @@ void attention_rotating(benchmark::State& state) {
     KvView kv = f.next_layer();
     kv.format.rotate_on_read = true;
     watch.time([&] {
-      cpu::attention(f.workers(), f.q(), kv, {table.view(), table.view()}, f.out(), {}, 0,
-                     f.path());
+      cpu::attention(f.workers(), f.q(), std::span(&kv, 1), {table.view(), table.view()}, f.out(),
+                     {}, 0, f.path());
     });
   }
   report_bytes(state, watch, 2 * f.half_bytes());

@@ -20,11 +20,9 @@ class HostBackend : public Backend {
   void replay(const PassKey& /*key*/, const std::function<void()>& body) override { body(); }
 
  protected:
-  // As rope_append() and attention(), of one sequence without padding.
+  // As rope_append(), of one sequence without padding.
   virtual void append_rows(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
                            const KvView& kv) = 0;
-  virtual void attend(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                      TensorView mass, int chunk, RowPath path) = 0;
   void do_keep_rows(std::span<const KvView> caches, std::int64_t first,
                     std::span<const std::int16_t> from) final {
     for (const KvView& kv : caches) {
@@ -38,14 +36,6 @@ class HostBackend : public Backend {
                       std::span<const KvView> sequences) final {
     for_each_sequence(q.shape[0], sequences, [&](std::size_t s, std::int64_t i, std::int64_t n) {
       append_rows(qkv.rows(i, n), positions.rows(i, n), rope, q.rows(i, n), sequences[s]);
-    });
-  }
-  void do_attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
-                    TensorView out, std::span<const TensorView> mass, int chunk,
-                    RowPath path) final {
-    for_each_sequence(q.shape[0], sequences, [&](std::size_t s, std::int64_t i, std::int64_t n) {
-      attend(q.rows(i, n), sequences[s], rope, out.rows(i, n),
-             mass.empty() ? TensorView{} : mass[s], chunk, path);
     });
   }
   void do_sample(std::span<const SampleRequest> requests, Acceptance acceptance,

@@ -260,13 +260,4 @@ Workers with_threads_for(const Workers& workers, std::int64_t work_bytes) {
   return with_threads(workers, work_bytes / kWorthAThread);
 }
 
-void attention(const Workers& workers, TensorView q, const KvView& kv, const RopeView& rope,
-               TensorView out, TensorView mass, int chunk, RowPath path) {
-  const AttentionPass pass = make_pass(workers.isa, q, kv, rope, out);
-  if (path == RowPath::kInvariant || pass.queries <= kMaxBatchInvariantRows) {
-    return attention_exact(workers, pass, mass, chunk);
-  }
-  attention_prefill(workers, pass);
-}
-
 }  // namespace triforce::cpu

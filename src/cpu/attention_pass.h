@@ -92,11 +92,11 @@ float sum_lanes(const float* l);
 void copy_head_rows(const KvView& kv, std::int64_t head, std::int64_t row, std::byte* k,
                     std::byte* v, std::int64_t to_row, std::int64_t count);
 
+// Of one sequence with so many queries, or of several with so many in all.
 std::int64_t exact_scratch_bytes(std::int64_t queries, int heads, int kv_heads, int d,
                                  std::int64_t length, int mass_chunk, int threads);
 std::int64_t prefill_scratch_bytes(int group, int d, int threads);
 std::int64_t chunk_scratch_bytes(int kv_heads, std::int64_t context, int chunk);
-void attention_exact(const Workers& workers, const AttentionPass& pass, TensorView mass, int chunk);
 void attention_prefill(const Workers& workers, const AttentionPass& pass);
 
 // The threads worth waking for so much work, counted in bytes of cache read; never affects results.

@@ -1,7 +1,6 @@
 #include "cpu/cpu_backend.h"
 
 #include "core/host_backend.h"
-#include "core/sequences.h"
 #include "cpu/gemm.h"
 #include "cpu/kv_ops.h"
 #include "cpu/linear.h"
@@ -90,9 +89,10 @@ class CpuBackend final : public HostBackend {
                    const KvView& kv) override {
     cpu::rope_append(workers_, qkv, positions, rope, q, kv);
   }
-  void attend(TensorView q, const KvView& kv, const RopeView& rope, TensorView out, TensorView mass,
-              int chunk, RowPath path) override {
-    cpu::attention(workers_, q, kv, rope, out, mass, chunk, path);
+  void do_attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
+                    TensorView out, std::span<const TensorView> mass, int chunk,
+                    RowPath path) override {
+    cpu::attention(workers_, q, sequences, rope, out, mass, chunk, path);
   }
   void do_swiglu(TensorView gate_up, TensorView out) override {
     cpu::swiglu(workers_, gate_up, out);
@@ -154,11 +154,8 @@ class CpuHostAttention final : public HostAttention {
                  int chunk) override {
     cpu::Workers workers = workers_;
     workers.scratch = scratch();
-    for_each_sequence(q.shape[0], std::span(&kv, 1),
-                      [&](std::size_t, std::int64_t i, std::int64_t n) {
-                        cpu::attention(workers, q.rows(i, n), kv, {}, out.rows(i, n), mass, chunk,
-                                       RowPath::kInvariant);
-                      });
+    cpu::attention(workers, q, std::span(&kv, 1), {}, out,
+                   std::span(&mass, mass.data != nullptr ? 1 : 0), chunk, RowPath::kInvariant);
   }
   void do_score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks, TensorView scores,
                 ChunkRule rule) override {

@@ -1,8 +1,9 @@
 // The KV ops of the CPU backend: what CpuBackend forwards to. Contracts are those of Backend
-// (triforce/backend.h), which checks them, of one sequence without padding; activations are f32 and
-// contiguous.
+// (triforce/backend.h), which checks them; where they take one KvView, of one sequence without
+// padding. Activations are f32 and contiguous.
 #pragma once
 #include <cstdint>
+#include <span>
 
 #include "cpu/kv_layout.h"
 #include "cpu/workers.h"
@@ -19,14 +20,15 @@ std::int64_t attention_scratch_bytes(const Backend::ScratchShape& shape, int thr
 void rope_append(const Workers& workers, TensorView qkv, TensorView positions, const RopeView& rope,
                  TensorView q, const KvView& kv);
 
-// Up to kMaxBatchInvariantRows queries: keys are cut at absolute multiples of kSplitKeys, a split
-// is read in tiles of kTileKeys with an online softmax, and the splits of a row are summed in
-// rising order, so a row's bits depend on nothing but its own query and keys. More queries: the
-// same tiles over all keys at once, not bit-identical to the former. Rounding beyond f32 at
-// Isa::kAvx512Bf16 with bf16 rows: the scaled query and the probabilities are rounded to bf16
-// (relative 2^-8 each at most), the row sum is that of the rounded probabilities.
-void attention(const Workers& workers, TensorView q, const KvView& kv, const RopeView& rope,
-               TensorView out, TensorView mass, int chunk, RowPath path);
+// Up to kMaxBatchInvariantRows queries of a sequence: keys are cut at absolute multiples of
+// kSplitKeys, a split is read in tiles of kTileKeys with an online softmax, and the splits of a row
+// are summed in rising order, so a row's bits depend on nothing but its own query and keys. More
+// queries: the same tiles over all keys at once, not bit-identical to the former. Rounding beyond
+// f32 at Isa::kAvx512Bf16 with bf16 rows: the scaled query and the probabilities are rounded to
+// bf16 (relative 2^-8 each at most), the row sum is that of the rounded probabilities.
+void attention(const Workers& workers, TensorView q, std::span<const KvView> sequences,
+               const RopeView& rope, TensorView out, std::span<const TensorView> mass, int chunk,
+               RowPath path);
 
 void score_chunks(const Workers& workers, TensorView q, const KvView& kv, int chunk,
                   std::int64_t n_chunks, TensorView scores, ChunkRule rule);

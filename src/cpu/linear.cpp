@@ -179,7 +179,7 @@ void run_panel(const TileSet& set, const Matrix& w, std::int64_t panel, const Ro
   alignas(64) float acc[kPanelRows * kPanel];
   std::memset(acc, 0, static_cast<std::size_t>(rows * kPanel) * sizeof(float));
   const auto tiles = static_cast<int>(ceil_div(rows, std::int64_t{set.max_rows}));
-  const std::int64_t block = tiles == 1 ? steps : set.block_bytes / step_bytes;
+  const std::int64_t block = tiles == 1 ? steps : block_steps(steps, set.block_bytes / step_bytes);
   for (std::int64_t s = 0; s < steps; s += block) {
     const std::int64_t count = std::min(block, steps - s);
     std::int64_t row = 0;

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/rounding.h"
 #include "cpu/workers.h"
 
 namespace triforce::cpu {
@@ -60,6 +61,13 @@ using Widen = void (*)(const std::byte* w, std::int64_t rows, std::int64_t width
 struct CodeTiles {
   TileSet int8, int4;
 };
+
+// Steps of a block where none has more than `most`: of equal blocks, as tiles ask for the next one
+// with this one's size. When the last block of a panel was a half, the next panel was asked for by
+// half: 8 rows of SmolLM2's layers (288 steps) took 1.10 times as long.
+constexpr std::int64_t block_steps(std::int64_t steps, std::int64_t most) {
+  return ceil_div(steps, ceil_div(steps, most));
+}
 
 struct LinearKernels {
   TileSet f32, f16, bf16;

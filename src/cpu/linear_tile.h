@@ -103,7 +103,7 @@ struct LinearTile {
   TF_ISA static void tile(const std::byte* w, const std::byte* x, std::int64_t x_stride_bytes,
                           std::int64_t steps, float* acc, TileTurn turn) {
     constexpr bool kWhole = width(R) == kVecs;  // in one block, requests kAhead bytes ahead
-    const std::int64_t most = kWhole ? steps : kBlockSteps;
+    const std::int64_t most = kWhole ? steps : block_steps(steps, kBlockSteps);
     for (std::int64_t s = 0; s < steps; s += most) {
       const std::int64_t count = std::min(most, steps - s);
       const std::byte* from = x + s * F::kPair * std::int64_t{sizeof(Query)};

@@ -9,6 +9,7 @@
 #include <span>
 #include <string_view>
 
+#include "cpu/shares.h"
 #include "triforce/backend.h"
 
 namespace triforce::cpu {
@@ -50,8 +51,8 @@ inline Workers with_threads(Workers workers, std::int64_t threads) {
   return workers;
 }
 
-// Allocation-free OpenMP loop over [0, count): body(index, thread), static schedule; thread is in
-// [0, threads). Which thread runs an index never changes results.
+// Allocation-free OpenMP loop over [0, count): body(index, thread), shared out as Shares says;
+// thread is in [0, threads). Which thread runs an index never changes results.
 template <class Body>
 void parallel_for(const Workers& workers, std::int64_t count, const Body& body) {
   const int threads = static_cast<int>(std::min<std::int64_t>(workers.threads, count));
@@ -59,8 +60,14 @@ void parallel_for(const Workers& workers, std::int64_t count, const Body& body) 
     for (std::int64_t i = 0; i < count; ++i) body(i, 0);
     return;
   }
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::int64_t i = 0; i < count; ++i) body(i, omp_get_thread_num());
+  Shares shares(count, threads);
+#pragma omp parallel num_threads(threads)
+  {
+    const int thread = omp_get_thread_num();
+    for (IndexRange run = shares.take(thread); run.begin < run.end; run = shares.take(thread)) {
+      for (std::int64_t i = run.begin; i < run.end; ++i) body(i, thread);
+    }
+  }
 }
 
 }  // namespace triforce::cpu

@@ -246,6 +246,56 @@ void requantise(std::byte* row, std::int64_t cols, WeightFormat format) {
   std::memcpy(row, values.data(), values.size() * sizeof(float));
 }
 
+// Of one sequence without padding.
+void attend(TensorView q, const KvView& kv, const RopeView& rope, TensorView out, TensorView mass,
+            int chunk) {
+  const std::int64_t n = q.shape[0];
+  const std::int64_t heads = q.shape[1];
+  const std::int64_t length = *kv.length;
+  const bool with_mass = mass.data != nullptr;
+  const std::int64_t group = heads / kv.kv_heads;
+  for (int hk = 0; hk < kv.kv_heads; ++hk) {
+    const OlderRows older = older_rows(kv, hk);
+    const auto n_older = older.k.size() / static_cast<std::size_t>(kv.head_dim);
+    const auto keys_seen = [&](std::span<const std::int64_t> rows) {
+      std::vector<double> keys = older.k;
+      std::ranges::copy(keys_of(kv, rope, hk, rows), std::back_inserter(keys));
+      return keys;
+    };
+    const auto value = [&](std::size_t r, std::span<const std::int64_t> rows, std::int64_t j) {
+      const std::int64_t d = kv.head_dim;
+      return r < n_older ? older.v[r * static_cast<std::size_t>(d) + static_cast<std::size_t>(j)]
+                         : load(kv.v, kv.format.type, row_offset(kv, hk, rows[r - n_older]) + j);
+    };
+    std::vector<std::int64_t> rows = rows_seen(kv, length - 1);
+    std::vector<double> keys = keys_seen(rows);
+    std::vector<double> head_mass(static_cast<std::size_t>(with_mass ? mass.shape[1] : 0));
+    for (std::int64_t t = 0; t < n; ++t) {
+      std::size_t seen = n_older + static_cast<std::size_t>(length - n + t + 1);
+      if (kv.parents != nullptr) {
+        rows = rows_seen(kv, length - n + t);
+        keys = keys_seen(rows);
+        seen = n_older + rows.size();
+      }
+      for (std::int64_t h = hk * group; h < (hk + 1) * group; ++h) {
+        const std::vector<double> p = probabilities(q, t, h, keys, seen);
+        for (std::int64_t j = 0; j < kv.head_dim; ++j) {
+          double sum = 0;
+          for (std::size_t r = 0; r < p.size(); ++r) sum += p[r] * value(r, rows, j);
+          set(out, t, h * kv.head_dim + j, sum);
+        }
+        for (std::size_t r = 0; with_mass && r < p.size(); ++r) {
+          const std::size_t c = r / static_cast<std::size_t>(chunk);
+          if (c < head_mass.size()) head_mass[c] += p[r];
+        }
+      }
+    }
+    for (std::size_t c = 0; with_mass && c < head_mass.size(); ++c) {
+      set(mass, hk, static_cast<std::int64_t>(c), head_mass[c]);
+    }
+  }
+}
+
 }  // namespace
 
 ReferenceBackend::ReferenceBackend(int kv_granule)
@@ -382,53 +432,13 @@ void ReferenceBackend::append_rows(TensorView qkv, TensorView positions, const R
   }
 }
 
-void ReferenceBackend::attend(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                              TensorView mass, int chunk, RowPath /*path*/) {
-  const std::int64_t n = q.shape[0];
-  const std::int64_t heads = q.shape[1];
-  const std::int64_t length = *kv.length;
-  const bool with_mass = mass.data != nullptr;
-  const std::int64_t group = heads / kv.kv_heads;
-  for (int hk = 0; hk < kv.kv_heads; ++hk) {
-    const OlderRows older = older_rows(kv, hk);
-    const auto n_older = older.k.size() / static_cast<std::size_t>(kv.head_dim);
-    const auto keys_seen = [&](std::span<const std::int64_t> rows) {
-      std::vector<double> keys = older.k;
-      std::ranges::copy(keys_of(kv, rope, hk, rows), std::back_inserter(keys));
-      return keys;
-    };
-    const auto value = [&](std::size_t r, std::span<const std::int64_t> rows, std::int64_t j) {
-      const std::int64_t d = kv.head_dim;
-      return r < n_older ? older.v[r * static_cast<std::size_t>(d) + static_cast<std::size_t>(j)]
-                         : load(kv.v, kv.format.type, row_offset(kv, hk, rows[r - n_older]) + j);
-    };
-    std::vector<std::int64_t> rows = rows_seen(kv, length - 1);
-    std::vector<double> keys = keys_seen(rows);
-    std::vector<double> head_mass(static_cast<std::size_t>(with_mass ? mass.shape[1] : 0));
-    for (std::int64_t t = 0; t < n; ++t) {
-      std::size_t seen = n_older + static_cast<std::size_t>(length - n + t + 1);
-      if (kv.parents != nullptr) {
-        rows = rows_seen(kv, length - n + t);
-        keys = keys_seen(rows);
-        seen = n_older + rows.size();
-      }
-      for (std::int64_t h = hk * group; h < (hk + 1) * group; ++h) {
-        const std::vector<double> p = probabilities(q, t, h, keys, seen);
-        for (std::int64_t j = 0; j < kv.head_dim; ++j) {
-          double sum = 0;
-          for (std::size_t r = 0; r < p.size(); ++r) sum += p[r] * value(r, rows, j);
-          set(out, t, h * kv.head_dim + j, sum);
-        }
-        for (std::size_t r = 0; with_mass && r < p.size(); ++r) {
-          const std::size_t c = r / static_cast<std::size_t>(chunk);
-          if (c < head_mass.size()) head_mass[c] += p[r];
-        }
-      }
-    }
-    for (std::size_t c = 0; with_mass && c < head_mass.size(); ++c) {
-      set(mass, hk, static_cast<std::int64_t>(c), head_mass[c]);
-    }
-  }
+void ReferenceBackend::do_attention(TensorView q, std::span<const KvView> sequences,
+                                    const RopeView& rope, TensorView out,
+                                    std::span<const TensorView> mass, int chunk, RowPath /*path*/) {
+  for_each_sequence(q.shape[0], sequences, [&](std::size_t s, std::int64_t i, std::int64_t n) {
+    attend(q.rows(i, n), sequences[s], rope, out.rows(i, n), mass.empty() ? TensorView{} : mass[s],
+           chunk);
+  });
 }
 
 void ReferenceBackend::do_score_chunks(TensorView q, const KvView& kv, int chunk,

@@ -37,8 +37,9 @@ class ReferenceBackend : public HostBackend {
                  RowPath path) override;
   void append_rows(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
                    const KvView& kv) override;
-  void attend(TensorView q, const KvView& kv, const RopeView& rope, TensorView out, TensorView mass,
-              int chunk, RowPath path) override;
+  void do_attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
+                    TensorView out, std::span<const TensorView> mass, int chunk,
+                    RowPath path) override;
   void do_swiglu(TensorView gate_up, TensorView out) override;
   void do_add_parts(TensorView parts, TensorView x) override;
   void do_to_probs(std::span<const ProbsRequest> requests, const SamplingParams& params) override;

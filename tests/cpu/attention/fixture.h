@@ -199,10 +199,10 @@ struct AttentionRun {
     TensorView mass_view;
     if (c.chunk > 0) mass_view = make_view(sums.data(), DType::kF32, {c.kv_heads, chunks});
     std::vector<float> query = q;
-    attention(workers, make_view(query.data(), DType::kF32, {c.queries, c.heads, c.d}), kv,
-              rope == nullptr ? RopeView{} : rope->view(),
-              make_view(result.data(), DType::kF32, {c.queries, c.heads * c.d}), mass_view, c.chunk,
-              throughput_path(c.queries));
+    attention(workers, make_view(query.data(), DType::kF32, {c.queries, c.heads, c.d}),
+              std::span(&kv, 1), rope == nullptr ? RopeView{} : rope->view(),
+              make_view(result.data(), DType::kF32, {c.queries, c.heads * c.d}),
+              std::span(&mass_view, c.chunk > 0 ? 1 : 0), c.chunk, throughput_path(c.queries));
     scratch.check("scratch");
     result.check("out");
     sums.check("mass");
