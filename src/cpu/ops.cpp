@@ -20,14 +20,14 @@ TF_INLINE void rms_row_body(const float* x, const float* w, std::int64_t n, floa
   F32x16 a{}, b{}, v, u;
   std::int64_t i = 0;
   for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    load16(x + i, v);
-    load16(x + i + kLanes, u);
+    load(x + i, v);
+    load(x + i + kLanes, u);
     a += v * v;
     b += u * u;
   }
   for (; i < n; i += kLanes) {
     if (i + kLanes <= n) {
-      load16(x + i, v);
+      load(x + i, v);
     } else {
       load_tail(x + i, n - i, 0, v);
     }
@@ -37,33 +37,35 @@ TF_INLINE void rms_row_body(const float* x, const float* w, std::int64_t n, floa
   const double mean = sum_lanes(a) / static_cast<double>(n);
   const auto scale = static_cast<float>(1.0 / std::sqrt(mean + static_cast<double>(eps)));
   for (i = 0; i + kLanes <= n; i += kLanes) {
-    load16(x + i, v);
-    load16(w + i, u);
+    load(x + i, v);
+    load(w + i, u);
     v = v * scale * u;
-    store16(out + i, v);
+    store(out + i, v);
   }
   for (; i < n; ++i) out[i] = x[i] * scale * w[i];
 }
 
-TF_INLINE void silu_mul(F32x16& g, const F32x16& up) {
-  F32x16 e = -g;
-  exp16(e);
+template <int kWidth>
+TF_INLINE void silu_mul(typename Lanes<kWidth>::F32& g, const typename Lanes<kWidth>::F32& up) {
+  typename Lanes<kWidth>::F32 e = -g;
+  exponential<kWidth>(e);
   g = g / (1.0F + e) * up;
 }
 
+template <int kWidth>
 TF_INLINE void swiglu_row_body(const float* gate, const float* up, std::int64_t n, float* out) {
-  F32x16 g, u;
+  typename Lanes<kWidth>::F32 g, u;
   std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    load16(gate + i, g);
-    load16(up + i, u);
-    silu_mul(g, u);
-    store16(out + i, g);
+  for (; i + kWidth <= n; i += kWidth) {
+    load(gate + i, g);
+    load(up + i, u);
+    silu_mul<kWidth>(g, u);
+    store(out + i, g);
   }
   if (i < n) {
     load_tail(gate + i, n - i, 0, g);
     load_tail(up + i, n - i, 0, u);
-    silu_mul(g, u);
+    silu_mul<kWidth>(g, u);
     store_tail(out + i, n - i, g);
   }
 }
@@ -73,14 +75,14 @@ TF_INLINE void add_parts_row_body(const float* parts, std::int64_t part_stride, 
   F32x16 sum, v;
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    load16(parts + i, sum);
+    load(parts + i, sum);
     for (std::int64_t p = 1; p < count; ++p) {
-      load16(parts + p * part_stride + i, v);
+      load(parts + p * part_stride + i, v);
       sum += v;
     }
-    load16(x + i, v);
+    load(x + i, v);
     v += sum;
-    store16(x + i, v);
+    store(x + i, v);
   }
   for (; i < n; ++i) {
     float last = parts[i];
@@ -92,7 +94,7 @@ TF_INLINE void add_parts_row_body(const float* parts, std::int64_t part_stride, 
 TF_PER_LEVEL(rms_row, rms_row_body,
              (const float* x, const float* w, std::int64_t n, float eps, float* out),
              (x, w, n, eps, out))
-TF_PER_LEVEL(swiglu_row, swiglu_row_body,
+TF_PER_LEVEL(swiglu_row, swiglu_row_body<kWidth>,
              (const float* gate, const float* up, std::int64_t n, float* out), (gate, up, n, out))
 TF_PER_LEVEL(add_parts_row, add_parts_row_body,
              (const float* parts, std::int64_t part_stride, std::int64_t count, std::int64_t n,

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kMostIndices = std::int64_t{1} << 32;
 // Parts of what is left that are taken at a time: of one's own share, and of another's.
-constexpr std::int64_t kOwnParts = 32, kOtherParts = 4;
+constexpr std::int64_t kOwnParts = 8, kOtherParts = 4;
 
 std::uint64_t pack(IndexRange run) {
   return static_cast<std::uint64_t>(run.begin) << 32U | static_cast<std::uint64_t>(run.end);

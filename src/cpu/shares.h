@@ -11,8 +11,8 @@ struct IndexRange {
 
 // Each thread has a share of [0, count), a run of neighbours, so that what it asks memory for ahead
 // of its loads is what it reads next. It takes it from the front, in small runs. A thread that has
-// nothing left takes from the end of another's share: threads that started late, slower
-// processors and other work on the machine then cost no more than one index:
+// nothing left takes from the end of another's share. So a thread that started late, a slower
+// processor and other work on the machine cost little:
 //
 //   thread 0   [ done | taken |  free  |   free    ]
 //   thread 1   [ done                              ]  -> takes from the end of the one above
