@@ -21,11 +21,16 @@ constexpr std::int64_t kMiddle = 64 << 10;
 #endif
 constexpr std::int64_t kRegion = 32 << 20;
 
-// Touched by all processors: one takes twice as long for a target's weights, and takes them all
-// from one memory node.
+// Threads that touch a block. One takes twice as long for a target's weights, and takes them all
+// from one memory node. More would stop together where a quota allows few.
+constexpr unsigned kTouchThreads = 4;
+
 std::byte* map_block(std::int64_t bytes) {
   std::byte* p = map_pages(bytes);
-  if (p != nullptr) touch_pages(p, bytes, static_cast<int>(std::thread::hardware_concurrency()));
+  if (p != nullptr) {
+    touch_pages(p, bytes,
+                static_cast<int>(std::min(kTouchThreads, std::thread::hardware_concurrency())));
+  }
   return p;
 }
 

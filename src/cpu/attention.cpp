@@ -1,5 +1,5 @@
-// Attention of a call's sequences, and its exact path: up to kMaxBatchInvariantRows queries,
-// parallel over (sequence, kv head, split of the keys).
+// Attention of a call's sequences, and its exact path, parallel over (sequence, kv head, split of
+// the keys): up to kMaxBatchInvariantRows queries of several, or any number of one.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -42,8 +42,13 @@ ExactScratch take_scratch(Scratch& scratch, std::int64_t head_rows, int d, std::
   s.mass_m = scratch.take<float>(tiles);
   return s;
 }
-// What rounding adds for each sequence but one, of which it has eight arrays.
-constexpr std::int64_t kSequenceBytes = 8 * 64;
+
+// More than rounding adds to the arrays of a sequence: their size where each has one line.
+std::int64_t sequence_bytes() {
+  Scratch one = Scratch::counting();
+  take_scratch(one, 1, 1, 1, 8);
+  return one.used();
+}
 
 std::int64_t thread_buffer_bytes(int d, std::int64_t rows) {
   Scratch one = Scratch::counting();
@@ -52,10 +57,10 @@ std::int64_t thread_buffer_bytes(int d, std::int64_t rows) {
 }
 
 // One sequence of a call.
-class Exact {
+class ExactSequence {
  public:
-  Exact() = default;
-  Exact(const AttentionPass& pass, TensorView mass, int chunk)
+  ExactSequence() = default;
+  ExactSequence(const AttentionPass& pass, TensorView mass, int chunk)
       : p_(pass),
         rows_(pass.head_rows()),
         splits_(ceil_div(pass.length, kSplitKeys)),
@@ -67,7 +72,7 @@ class Exact {
   std::int64_t head_rows() const { return p_.kv->kv_heads * rows_; }
   std::int64_t units() const { return p_.kv->kv_heads * splits_; }  // splits of a head
   std::int64_t states() const { return head_rows() * splits_; }
-  int depth() const { return p_.d; }
+  int head_dim() const { return p_.d; }
   std::int64_t kv_bytes() const {
     return 2 * p_.kv->kv_heads * p_.length * p_.kv->format.bytes(p_.d);
   }
@@ -185,46 +190,46 @@ class ExactCall {
   void add(const AttentionPass& pass, TensorView mass) {
     if (queries_ + pass.queries > kMaxBatchInvariantRows) run();
     queries_ += pass.queries;
-    sequences_[count_++] = Exact(pass, mass, chunk_);
+    sequences_[count_++] = ExactSequence(pass, mass, chunk_);
   }
 
   void run() {
     if (count_ == 0) return;
-    const std::span<Exact> all = std::span(sequences_).first(count_);
+    const std::span<ExactSequence> all = std::span(sequences_).first(count_);
     std::int64_t bytes = 0, work = 0, most_rows = 0, states = 0;
     Scratch scratch(workers_);
-    for (Exact& e : all) {
+    for (ExactSequence& e : all) {
       e.take(scratch);
-      bytes += e.head_rows() * e.depth() * 4;
+      bytes += e.head_rows() * e.head_dim() * 4;
       work += e.kv_bytes();
-      states += e.states() * e.depth() * 4;
+      states += e.states() * e.head_dim() * 4;
       most_rows = std::max(most_rows, e.rows());
     }
     const Workers c = with_threads_for(workers_, work);
-    const int d = all.front().depth();
+    const int d = all.front().head_dim();
     const std::int64_t thread_bytes = thread_buffer_bytes(d, most_rows);
     auto* const buffers = scratch.take<std::byte>(thread_bytes * c.threads);
 
-    for_all(with_threads_for(c, bytes), &Exact::head_rows,
-            [](const Exact& e, std::int64_t row, int) { e.prepare(row); });
-    for_all(c, &Exact::units, [&](const Exact& e, std::int64_t unit, int thread) {
+    for_all(with_threads_for(c, bytes), &ExactSequence::head_rows,
+            [](const ExactSequence& e, std::int64_t row, int) { e.prepare(row); });
+    for_all(c, &ExactSequence::units, [&](const ExactSequence& e, std::int64_t unit, int thread) {
       Scratch mine({buffers + thread * thread_bytes, static_cast<std::size_t>(thread_bytes)});
       e.run_unit(unit, take_tile_buffers(mine, d, e.rows()));
     });
-    for_all(with_threads_for(c, states), &Exact::head_rows,
-            [](const Exact& e, std::int64_t row, int) { e.combine(row); });
-    for (const Exact& e : all) e.write_mass(c);
+    for_all(with_threads_for(c, states), &ExactSequence::head_rows,
+            [](const ExactSequence& e, std::int64_t row, int) { e.combine(row); });
+    for (const ExactSequence& e : all) e.write_mass(c);
     count_ = 0;
     queries_ = 0;
   }
 
  private:
-  // body(sequence, i, thread) for each i below what `number` says of the sequence, in one loop.
-  template <class Number, class Body>
-  void for_all(const Workers& workers, Number number, const Body& body) const {
+  // body(sequence, i, thread) for each i below what `count_of` says of the sequence, in one loop.
+  template <class CountOf, class Body>
+  void for_all(const Workers& workers, CountOf count_of, const Body& body) const {
     std::array<std::int64_t, kMaxBatchInvariantRows> ends;
     std::int64_t total = 0;
-    for (std::size_t s = 0; s < count_; ++s) ends[s] = total += (sequences_[s].*number)();
+    for (std::size_t s = 0; s < count_; ++s) ends[s] = total += (sequences_[s].*count_of)();
     parallel_for(workers, total, [&](std::int64_t i, int thread) {
       const auto s = static_cast<std::size_t>(
           std::upper_bound(ends.begin(), ends.begin() + static_cast<std::ptrdiff_t>(count_), i) -
@@ -235,7 +240,7 @@ class ExactCall {
 
   const Workers& workers_;
   int chunk_;
-  std::array<Exact, kMaxBatchInvariantRows> sequences_;  // the first count_
+  std::array<ExactSequence, kMaxBatchInvariantRows> sequences_;  // the first count_
   std::size_t count_ = 0;
   std::int64_t queries_ = 0;
 };
@@ -247,7 +252,7 @@ std::int64_t exact_scratch_bytes(std::int64_t queries, int heads, int kv_heads, 
   const std::int64_t rows = queries * ceil_div(heads, kv_heads);
   Scratch all = Scratch::counting();
   take_scratch(all, rows * kv_heads, d, length, mass_chunk);
-  return all.used() + queries * kSequenceBytes +
+  return all.used() + queries * sequence_bytes() +
          round_up(thread_buffer_bytes(d, rows) * threads, 64);
 }
 
@@ -261,7 +266,6 @@ void attention(const Workers& workers, TensorView q, std::span<const KvView> seq
     if (path == RowPath::kInvariant || n <= kMaxBatchInvariantRows) {
       exact.add(pass, mass.empty() ? TensorView{} : mass[s]);
     } else {
-      exact.run();
       attention_prefill(workers, pass);
     }
   });

@@ -13,8 +13,8 @@
 
 namespace triforce::cpu {
 
-// The shapes and pointers of one attention call. Row r of a kv head is query r / group of query
-// head head * group + r % group; it sees keys [0, past + r / group + 1).
+// The shapes and pointers of attention of one sequence. Row r of a kv head is query r / group of
+// query head head * group + r % group; it sees keys [0, past + r / group + 1).
 struct AttentionPass {
   const KvView* kv = nullptr;
   const AttentionKernels* kernels = nullptr;

@@ -19,8 +19,8 @@ struct Pairs {
         count(ceil_div(blocks, 2)) {}
 };
 
-// Queries of the thread that has most of them, where each takes as many pairs as the others, or one
-// more.
+// About the queries of the thread that has most of them: those of equal shares, before one takes
+// from another's.
 std::int64_t largest_share(const AttentionPass& pass, const Pairs& pairs, int threads) {
   const auto in_block = [&](std::int64_t block) {
     return std::min(pairs.per_block, pass.queries - block * pairs.per_block);

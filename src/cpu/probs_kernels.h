@@ -23,7 +23,7 @@ struct Above {
 
 // Same bits at every level.
 struct ProbsKernels {
-  // block_max gets the maximum of every kLawBlock values.
+  // block_max gets the maximum of every kProbsBlock values.
   void (*scan)(const float* x, std::int64_t n, float* block_max, Scan* out);
   // out = e^((x - max) * inverse_temperature)
   void (*weights)(const float* x, std::int64_t n, float max, float inverse_temperature, float* out);

@@ -10,8 +10,8 @@ namespace triforce::cpu {
 namespace {
 
 constexpr std::int64_t kMostIndices = std::int64_t{1} << 32;
-// Parts of what is left that are taken at a time: of one's own share, and of another's.
-constexpr std::int64_t kOwnParts = 8, kOtherParts = 4;
+// One in so many of what is left is taken at a time: of one's own share, and of another's.
+constexpr std::int64_t kOwnPart = 8, kOtherPart = 4;
 
 std::uint64_t pack(IndexRange run) {
   return static_cast<std::uint64_t>(run.begin) << 32U | static_cast<std::uint64_t>(run.end);
@@ -29,7 +29,7 @@ IndexRange take_from(std::uint64_t& free, bool front) {
   for (;;) {
     const IndexRange left = unpack(bits);
     if (left.begin == left.end) return {};
-    const std::int64_t n = ceil_div(left.end - left.begin, front ? kOwnParts : kOtherParts);
+    const std::int64_t n = ceil_div(left.end - left.begin, front ? kOwnPart : kOtherPart);
     const std::int64_t cut = front ? left.begin + n : left.end - n;
     const IndexRange head{left.begin, cut}, tail{cut, left.end};
     if (share.compare_exchange_weak(bits, pack(front ? tail : head), std::memory_order_relaxed)) {

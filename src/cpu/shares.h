@@ -9,15 +9,16 @@ struct IndexRange {
   std::int64_t begin = 0, end = 0;
 };
 
-// Each thread has a share of [0, count), a run of neighbours, so that what it asks memory for ahead
-// of its loads is what it reads next. It takes it from the front, in small runs. A thread that has
+// Each thread has a share of [0, count), which are neighbours: what it asks memory for ahead of its
+// loads is what it reads next. It takes small runs from the share's front. A thread that has
 // nothing left takes from the end of another's share. So a thread that started late, a slower
 // processor and other work on the machine cost little:
 //
 //   thread 0   [ done | taken |  free  |   free    ]
 //   thread 1   [ done                              ]  -> takes from the end of the one above
 //
-// Two threads' decoding with SmolLM2-135M took .92 of the time that it took in fixed equal parts.
+// Decoding with SmolLM2-135M on two threads took .97 (first decile) and .92 (median) of its time in
+// fixed equal parts.
 class Shares {
  public:
   // count: below 2^32. threads: 1 or more.

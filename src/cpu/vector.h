@@ -2,8 +2,8 @@
 // TF_PER_LEVEL compiles it for each, and since no step fuses or reorders, all levels give the same
 // bits. Everything is forced inline and passed by reference, so no vector crosses a call.
 //
-// Sums whose order matters have sixteen lanes at every level. What compares has kWidth lanes, those
-// of a level's registers: gcc compares wider vectors lane by lane.
+// Sums whose order matters have sixteen lanes at every level. All else may have kWidth lanes, those
+// of a level's registers. What compares must: gcc compares wider vectors lane by lane.
 #pragma once
 #include <cstdint>
 #include <cstring>

@@ -34,7 +34,8 @@ Isa best_isa();                      // of them, the fastest for passes of sever
 // processor lacks.
 Isa parse_isa(std::string_view name);
 
-// Floats that the kernels take at a time, at every level.
+// Floats that linear layers and attention take at a time, and lanes of sums whose order matters, at
+// every level.
 inline constexpr int kLanes = 16;
 
 struct Workers {

@@ -175,63 +175,67 @@ TEST(AttentionInvariance, AnyLengthAmongThreads) {
   }
 }
 
-// In one loop, as many of them as it takes.
-TEST(AttentionInvariance, SequencesOfACallHaveTheBitsOfEachAlone) {
-  const std::vector<std::int64_t> lengths = {1, 2, 40, 511, 513, 700, 1025};
-  for (const std::int64_t count : {2, 7, 32, 33, 70}) {
-    for (const Isa isa : levels()) {
-      const Case one{.isa = isa,
+// `count` sequences of so many queries, whose lengths take turns.
+void expect_sequences_alone_equal(Case c, std::int64_t count,
+                                  const std::vector<std::int64_t>& lengths) {
+  std::vector<Cache> caches;
+  for (std::int64_t s = 0; s < count; ++s) {
+    Cache& cache = caches.emplace_back(c.type, c.kv_heads, c.d, c.length);
+    const std::int64_t length = lengths[static_cast<std::size_t>(s) % lengths.size()];
+    cache.length = static_cast<std::int32_t>(std::max(length, c.queries));
+    cache.fill(0, cache.length, static_cast<unsigned>(s % 11));
+  }
+  std::vector<KvView> views;
+  for (Cache& cache : caches) views.push_back(cache.view());
+  const std::int64_t rows = count * c.queries, width = c.heads * c.d, each = c.queries * width,
+                     chunks = caches.front().capacity / c.chunk, masses = c.kv_heads * chunks;
+  std::vector<float> q = random_floats(rows * width, 5);
+  Backend::ScratchShape shape;
+  shape.rows = shape.exact_rows = rows;
+  shape.context = c.length;
+  shape.heads = c.heads;
+  shape.kv_heads = c.kv_heads;
+  shape.head_dim = c.d;
+  shape.chunk_size = c.chunk;
+  FencedBytes scratch(attention_scratch_bytes(shape, c.threads));
+  const Workers workers{
+      c.isa, c.threads, {scratch.data(), static_cast<std::size_t>(scratch.bytes())}};
+  std::vector<float> out(q.size()), sums(static_cast<std::size_t>(count * masses));
+  std::vector<TensorView> mass;
+  for (std::int64_t s = 0; s < count; ++s) {
+    mass.push_back(make_view(sums.data() + s * masses, DType::kF32, {c.kv_heads, chunks}));
+  }
+  attention(workers, make_view(q.data(), DType::kF32, {rows, c.heads, c.d}), views, {},
+            make_view(out.data(), DType::kF32, {rows, width}), mass, c.chunk, RowPath::kInvariant);
+  scratch.check("scratch");
+  for (std::int64_t s = 0; s < count; ++s) {
+    Cache& cache = caches[static_cast<std::size_t>(s)];
+    c.length = cache.length;
+    const std::span mine =
+        std::span(q).subspan(static_cast<std::size_t>(s * each), static_cast<std::size_t>(each));
+    const AttentionRun alone(c, cache, {mine.begin(), mine.end()});
+    ASSERT_TRUE(std::equal(alone.out.begin(), alone.out.end(), out.begin() + s * each))
+        << c.name() << ", sequence " << s << " of " << count;
+    ASSERT_TRUE(std::equal(alone.mass.begin(), alone.mass.end(), sums.begin() + s * masses))
+        << c.name() << ", sequence " << s << " of " << count;
+  }
+}
+
+TEST(AttentionInvariance, AnySequencesOfACall) {
+  for (const Isa isa : levels()) {
+    for (const int queries : {1, 9}) {
+      for (const std::int64_t count : {2, 5, 32, 33, 70}) {
+        const Case c{.isa = isa,
                      .type = DType::kBF16,
                      .heads = 6,
                      .kv_heads = 2,
                      .d = 32,
+                     .queries = queries,
                      .length = 1025,
                      .threads = 3,
                      .chunk = 8};
-      std::vector<Cache> caches;
-      for (std::int64_t s = 0; s < count; ++s) {
-        Cache& cache = caches.emplace_back(one.type, one.kv_heads, one.d, one.length);
-        cache.length =
-            static_cast<std::int32_t>(lengths[static_cast<std::size_t>(s) % lengths.size()]);
-        cache.fill(0, cache.length, static_cast<unsigned>(s % 11));
-      }
-      std::vector<KvView> views;
-      for (Cache& cache : caches) views.push_back(cache.view());
-      const std::int64_t width = one.heads * one.d, chunks = caches.front().capacity / one.chunk;
-      std::vector<float> q = random_floats(count * width, 5);
-      Backend::ScratchShape shape;
-      shape.rows = count;
-      shape.context = one.length;
-      shape.heads = one.heads;
-      shape.kv_heads = one.kv_heads;
-      shape.head_dim = one.d;
-      shape.chunk_size = one.chunk;
-      FencedBytes scratch(kv_scratch_bytes(shape, one.threads));
-      const Workers workers{
-          isa, one.threads, {scratch.data(), static_cast<std::size_t>(scratch.bytes())}};
-      std::vector<float> out(q.size()),
-          sums(static_cast<std::size_t>(count * one.kv_heads * chunks));
-      std::vector<TensorView> mass;
-      for (std::int64_t s = 0; s < count; ++s) {
-        mass.push_back(make_view(sums.data() + s * one.kv_heads * chunks, DType::kF32,
-                                 {one.kv_heads, chunks}));
-      }
-      attention(workers, make_view(q.data(), DType::kF32, {count, one.heads, one.d}), views, {},
-                make_view(out.data(), DType::kF32, {count, width}), mass, one.chunk,
-                RowPath::kInvariant);
-      scratch.check("scratch");
-      for (std::int64_t s = 0; s < count; ++s) {
-        Case c = one;
-        c.length = caches[static_cast<std::size_t>(s)].length;
-        const std::span mine = std::span(q).subspan(static_cast<std::size_t>(s * width),
-                                                    static_cast<std::size_t>(width));
-        const AttentionRun alone(c, caches[static_cast<std::size_t>(s)],
-                                 {mine.begin(), mine.end()});
-        ASSERT_TRUE(std::equal(alone.out.begin(), alone.out.end(), out.begin() + s * width))
-            << c.name() << ", sequence " << s << " of " << count;
-        ASSERT_TRUE(std::equal(alone.mass.begin(), alone.mass.end(),
-                               sums.begin() + s * one.kv_heads * chunks))
-            << c.name() << ", sequence " << s << " of " << count;
+        expect_sequences_alone_equal(c, count, {1, 2, 40, 511, 513, 700, 1025});
+        expect_sequences_alone_equal(c, count, {c.length});  // all of the scratch
       }
     }
   }
