@@ -153,6 +153,17 @@ struct Case {
   int threads = 1, chunk = 0;
   bool rotate = false;
 
+  // Of a call of so many rows in all.
+  Backend::ScratchShape scratch_shape(std::int64_t rows) const {
+    Backend::ScratchShape shape;
+    shape.rows = rows;
+    shape.context = length;
+    shape.heads = heads;
+    shape.kv_heads = kv_heads;
+    shape.head_dim = d;
+    shape.chunk_size = chunk;
+    return shape;
+  }
   std::string name() const {
     return fmt::format("{} {} heads {}/{} d {} queries {} length {} threads {} chunk {}{}",
                        to_string(isa), to_string(type), heads, kv_heads, d, queries, length,
@@ -182,14 +193,7 @@ struct AttentionRun {
     cache.length = static_cast<std::int32_t>(c.length);
     KvView kv = cache.view();
     kv.format.rotate_on_read = c.rotate;
-    Backend::ScratchShape shape;
-    shape.rows = c.queries;
-    shape.context = c.length;
-    shape.heads = c.heads;
-    shape.kv_heads = c.kv_heads;
-    shape.head_dim = c.d;
-    shape.chunk_size = c.chunk;
-    FencedBytes scratch(kv_scratch_bytes(shape, c.threads));
+    FencedBytes scratch(kv_scratch_bytes(c.scratch_shape(c.queries), c.threads));
     const Workers workers{
         c.isa, c.threads, {scratch.data(), static_cast<std::size_t>(scratch.bytes())}};
     const std::int64_t n = c.queries * c.heads * c.d;

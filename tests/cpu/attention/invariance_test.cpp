@@ -190,13 +190,8 @@ void expect_sequences_alone_equal(Case c, std::int64_t count,
   const std::int64_t rows = count * c.queries, width = c.heads * c.d, each = c.queries * width,
                      chunks = caches.front().capacity / c.chunk, masses = c.kv_heads * chunks;
   std::vector<float> q = random_floats(rows * width, 5);
-  Backend::ScratchShape shape;
-  shape.rows = shape.exact_rows = rows;
-  shape.context = c.length;
-  shape.heads = c.heads;
-  shape.kv_heads = c.kv_heads;
-  shape.head_dim = c.d;
-  shape.chunk_size = c.chunk;
+  Backend::ScratchShape shape = c.scratch_shape(rows);
+  shape.exact_rows = rows;
   FencedBytes scratch(attention_scratch_bytes(shape, c.threads));
   const Workers workers{
       c.isa, c.threads, {scratch.data(), static_cast<std::size_t>(scratch.bytes())}};
