@@ -1,7 +1,5 @@
 #include "cpu/shares.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -56,7 +54,7 @@ TEST(Shares, ThreadsAtTheSameTimeTakeEachIndexOnce) {
   }
 }
 
-// One index waits for all others, half of which would be the same thread's.
+// One index waits for nine tenths of all, more than the other thread has in its own share.
 TEST(Shares, AnotherThreadTakesWhatASlowOneHasNotBegun) {
   const Workers workers{.isa = Isa::kScalar, .threads = 2, .scratch = {}};
   constexpr std::int64_t kCount = 1000;
