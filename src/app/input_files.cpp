@@ -28,6 +28,7 @@ class InputFiles {
       add_file(file);
     }
     for (const std::string& file : config.merge_files) add_file(file);
+    for (const std::string& file : config.value_files) add_file(file);
     if (is_published_dataset(config.dataset)) {
       if (data_) add_file(data_->downloads() / (config.dataset + ".jsonl"));
     } else if (!is_generated_dataset(config.dataset)) {

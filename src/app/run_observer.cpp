@@ -27,6 +27,11 @@ void RunObserver::on_prefill(int prompt, int prompts, Pass pass, std::int64_t do
                    case_.empty() ? "" : fmt::format("prefill {}", to_string(pass)));
 }
 
+void RunObserver::on_first_pass(std::int64_t done, std::int64_t total) {
+  step();
+  progress_.update(case_.empty() ? "first pass" : case_ + ", first pass", done, total, "tokens");
+}
+
 void RunObserver::on_tuning(int prompt, int prompts, std::int64_t done, std::int64_t total) {
   step();
   progress_.update(case_.empty() ? "tune" : case_ + ", tuning", prompt * total + done,

@@ -22,6 +22,7 @@ class RunObserver final : public MeasureObserver {
 
   void on_prefill(int prompt, int prompts, Pass pass, std::int64_t done,
                   std::int64_t total) override;
+  void on_first_pass(std::int64_t done, std::int64_t total) override;
   void on_tuning(int prompt, int prompts, std::int64_t done, std::int64_t total) override;
   void on_generation(Method method, int prompt, int repetition, bool warmup, std::int64_t index,
                      std::int64_t total) override;

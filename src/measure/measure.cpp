@@ -53,6 +53,28 @@ bool Measurement::stopped() {
   return state_.stopped || state_.timed_out;
 }
 
+void Measurement::warm_context(std::span<const PromptTokens> prompts, const SharedPrefill& target) {
+  if (c_.warmup == 0 || target.done || target.fill.tokens > 0) return;
+  const PromptTokens first = prompts.front();
+  const PromptTokens end =
+      first.last(std::min(first.size(), static_cast<std::size_t>(kPrefillChunk)));
+  std::vector<Token> tokens(end.begin(), end.end());
+  // No prompt begins like this, so none goes on from it.
+  tokens.front() = 0;
+  while (std::ranges::any_of(prompts, [&](PromptTokens p) { return p[0] == tokens[0]; })) {
+    ++tokens.front();
+  }
+  const std::vector<PromptTokens> lanes(prompts.size(), tokens);
+  energy_.during(&EnergySpent::warmup, [&] {
+    engine_->prefill_context(
+        lanes,
+        [this](Pass, std::int64_t done, std::int64_t total) {
+          observer_.on_first_pass(done, total);
+        },
+        [this] { return stopped(); });
+  });
+}
+
 // What a prefill keeps of the prompts before it is charged by its share of their tokens.
 bool Measurement::prefill_target(std::span<const PromptTokens> prompts,
                                  const PrefillProgress& progress, SharedPrefill& target) {
@@ -85,6 +107,7 @@ bool Measurement::prefill(int first, SharedPrefill& target) {
   const StopRequested stop = [this] { return stopped(); };
   PrefillMetrics metrics;
   const bool done = guarded(nullptr, [&] {
+    warm_context(prompts, target);
     energy_.during(&EnergySpent::prefill, [&] {
       if (!prefill_target(prompts, progress, target)) return;
       metrics = engine_->prefill_methods(progress, stop);

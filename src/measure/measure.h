@@ -33,6 +33,8 @@ class MeasureObserver {
   // `done` of `total` tokens of the prompt have gone through such passes.
   virtual void on_prefill(int /*prompt*/, int /*prompts*/, Pass /*pass*/, std::int64_t /*done*/,
                           std::int64_t /*total*/) {}
+  // Likewise of the pass that comes before the first prompt.
+  virtual void on_first_pass(std::int64_t /*done*/, std::int64_t /*total*/) {}
   // `auto` is at step `done` of `total` on tuning prompt `prompt` of `prompts`.
   virtual void on_tuning(int /*prompt*/, int /*prompts*/, std::int64_t /*done*/,
                          std::int64_t /*total*/) {}

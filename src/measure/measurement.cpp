@@ -12,6 +12,7 @@ void Measurement::tune_open(const std::vector<Token>& tokens, bool last, SharedP
   };
   const std::vector<PromptTokens> lanes(static_cast<std::size_t>(c_.batch), tokens);
   bool done = false;
+  warm_context(lanes, target);
   energy_.during(&EnergySpent::prefill, [&] { done = prefill_target(lanes, progress, target); });
   if (!done) return;
   tuner_->use_prompt(*engine_, *target.ms * 1e-3, last);

@@ -89,6 +89,9 @@ class Measurement {
   void for_each_lane(int first, const Visit& visit) const {
     for (int l = 0; l < c_.batch; ++l) visit(l, first + l);
   }
+  // Sends a pass through a context that has had none: it loads or generates kernels and touches
+  // memory, which is no part of a prompt's time. Before each prefill_target().
+  void warm_context(std::span<const PromptTokens> prompts, const SharedPrefill& target);
   // Processes the prompts unless that is done; returns whether it is.
   bool prefill_target(std::span<const PromptTokens> prompts, const PrefillProgress& progress,
                       SharedPrefill& target);

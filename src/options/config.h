@@ -137,6 +137,8 @@ struct RunConfig {
   std::string machine;                 // plan: a built-in machine or a file; empty: all built in
   std::int64_t chunk = kPrefillChunk;  // perplexity: tokens of one pass
   std::vector<std::string> operands;   // words that are no options: files, folders, recipes
+  // Files that values of other options are read from: a tree's shape, a profile's rates.
+  std::vector<std::string> value_files;
 
   bool builtin_pair() const { return target.empty() && random_weights.empty(); }
 };

@@ -172,8 +172,12 @@ OptionValue draft_tree(Ref ref) {
             ref(c).reset();
             if (given.empty() || given == "chain") return !given.empty();
             const std::string list = fmt::format(R"({{"parents": {}}})", given);
-            ref(c) = given.front() == '[' ? parse_draft_tree(list, "the list of parents")
-                                          : read_draft_tree(given);
+            if (given.front() == '[') {
+              ref(c) = parse_draft_tree(list, "the list of parents");
+            } else {
+              ref(c) = read_draft_tree(given);
+              c.value_files.emplace_back(given);
+            }
             return true;
           },
           [=](const RunConfig& c) -> ParamValue {
@@ -192,6 +196,7 @@ OptionValue draft_tree_or_auto(Ref ref, Auto is_auto, Vector vector) {
   value.set = [set = value.set, ref, is_auto, vector](RunConfig& c, std::string_view text) {
     ref(c).reset();
     vector(c) = vector_of_file(text);
+    if (vector(c)) c.value_files.emplace_back(text);
     is_auto(c) = text == "auto" || vector(c);
     return is_auto(c) || set(c, text);
   };

@@ -362,7 +362,8 @@ std::vector<Option> measuring() {
         Role::kMeasures, integer(1, kManyTimes, at(&C::repetitions))),
       o("warmup", {}, "N", "",
         "generations before those, kept in the result and flagged. On the later prompts of a "
-        "sweep they have 32 tokens",
+        "sweep they have 32 tokens. Unless 0, a pass of up to 512 tokens comes before the first "
+        "prompt's prefill",
         kShaped, Role::kMeasures, integer(0, kManyTimes, at(&C::warmup))),
       o("measure-recovery", {}, "", "",
         "also measure how much of the full cache's attention falls on tokens that the target's "

@@ -64,7 +64,8 @@ bool fits(const SyntheticAcceptance& s) {
 }
 
 // "rates=.8,.6,inner=.4" as its parts: a number without a name goes on with the list before it.
-std::optional<SyntheticAcceptance> parse(std::string_view text) {
+// Adds a profile's file to `files`.
+std::optional<SyntheticAcceptance> parse(std::string_view text, std::vector<std::string>& files) {
   SyntheticAcceptance s;
   bool has_outer = false, lists = false;
   for (const std::string_view part : split_list(text)) {
@@ -78,6 +79,7 @@ std::optional<SyntheticAcceptance> parse(std::string_view text) {
       if (value.empty()) return {};
       const std::optional<double> inner = s.inner;
       s = of_profile(value);
+      files.emplace_back(value);
       s.inner = inner;
       has_outer = true;
       lists = false;
@@ -110,7 +112,7 @@ OptionValue acceptance_rates() {
       "rise, conditional=C,... or profile=FILE without a comma, in [0, 1], these with inner=B "
       "where there is an inner level",
       [](RunConfig& c, std::string_view text) {
-        c.speculation.synthetic = parse(text);
+        c.speculation.synthetic = parse(text, c.value_files);
         return c.speculation.synthetic.has_value();
       },
       [](const RunConfig& c) -> ParamValue {

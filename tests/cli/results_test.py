@@ -243,6 +243,13 @@ class Results(ProgramTest):
         config = self.write("run.toml", "gamma = 3\n")
         self.fails(2, *options, "--config", config, "--json", config, says=["--json", "run.toml"])
         self.assertEqual(Path(ids).read_text(), text)
+        tree = self.write("tree.json", '{"parents": [-1, -1, 0]}')
+        profile = self.write("profile.json", '{"conditional_accept_rates": [0.5]}')
+        for option, value, file in [("tree", tree, tree), ("inner-tree", tree, tree),
+                                    ("synthetic-acceptance", f"profile={profile},inner=0.5", profile)]:
+            kept = Path(file).read_text()
+            self.fails(2, *options, f"--{option}", value, "--json", file, says=["--json", file, "does not read"])
+            self.assertEqual(Path(file).read_text(), kept)
         for name in ["model.safetensors", "config.json", "tokenizer.model"]:
             link = self.folder / ("link to " + name)
             link.symlink_to(target / name)

@@ -9,9 +9,10 @@ namespace {
 TEST_F(MeasureGroup, EachHasTheTokensAndCountersThatItHasAlone) {
   const std::vector<RunResult> together = measure_together();
   ASSERT_EQ(together.size(), 4U);
-  int prefills = 0;
+  int prefills = 0, first_passes = 0;
   for (std::size_t i = 0; i < 4; ++i) {
     SCOPED_TRACE(i);
+    first_passes += recorders_[i].first_passes;
     prefills += recorders_[i].target_prefills;
     Recorder alone_recorder;
     MeasureInput alone = inputs_[i];
@@ -52,6 +53,7 @@ TEST_F(MeasureGroup, EachHasTheTokensAndCountersThatItHasAlone) {
     }
   }
   EXPECT_EQ(prefills, 2);  // one a prompt
+  EXPECT_EQ(first_passes, 1);
 }
 
 // Prompts that begin as those of another configuration go on from there, shorter ones first.

@@ -33,6 +33,9 @@ class Recorder final : public MeasureObserver {
     ++prefill_calls;
     if (pass == Pass::kFull && done == total) ++target_prefills;
   }
+  void on_first_pass(std::int64_t done, std::int64_t total) override {
+    if (done == total) ++first_passes;
+  }
   void on_generation(Method method, int prompt, int repetition, bool warmup, std::int64_t index,
                      std::int64_t total) override {
     EXPECT_EQ(index, first_index + static_cast<std::int64_t>(generations.size()));
@@ -65,7 +68,7 @@ class Recorder final : public MeasureObserver {
   std::optional<int> stop_before;
   std::function<void()> each_generation;
   bool stop = false;
-  int prefill_calls = 0, target_prefills = 0;
+  int prefill_calls = 0, target_prefills = 0, first_passes = 0;
   std::int64_t last_total = 0;
   std::int64_t first_index = 0;  // of the first generation: those of records come before
   std::vector<Generation> generations;

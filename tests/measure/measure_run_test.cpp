@@ -186,6 +186,25 @@ TEST_F(MeasureRun, PeaksAreThoseOfTheRun) {
   }
 }
 
+// The first prompt is no colder than the others, and what was before it leaves no trace.
+TEST_F(MeasureRun, APassComesBeforeTheFirstPrompt) {
+  const RunResult warm = measure();
+  EXPECT_EQ(recorder_.first_passes, 1);
+  EXPECT_EQ(recorder_.target_prefills, 2);
+  Recorder recorder;
+  input_.hooks.observer = &recorder;
+  config_.warmup = 0;
+  const RunResult cold = measure();
+  EXPECT_EQ(recorder.first_passes, 0);
+  EXPECT_EQ(recorder.target_prefills, 2);
+  for (std::size_t i = 0; i < warm.cases.size(); ++i) {
+    ASSERT_EQ(warm.cases[i].output.size(), cold.cases[i].output.size());
+    for (std::size_t o = 0; o < warm.cases[i].output.size(); ++o) {
+      EXPECT_EQ(warm.cases[i].output[o].sha256, cold.cases[i].output[o].sha256);
+    }
+  }
+}
+
 TEST_F(MeasureRun, GreedyStreamsAreEqual) {
   config_.speculation.acceptance = Acceptance::kSpeculative;
   config_.speculation.sampling.temperature = 0;
