@@ -53,7 +53,7 @@ struct EnergySpent {
 };
 void fields(auto& v, EnergySpent& e) {
   v("prefill", e.prefill, "prefill of the target and of the methods' caches, J");
-  v("warmup", e.warmup, "generations that are warm-ups, J");
+  v("warmup", e.warmup, "generations that are warm-ups, and the pass before the first prompt, J");
   v("decode", e.decode, "timed generations, J; a baseline counts where it was generated");
   v("other", e.other, "auto's trials, single passes, comparisons, building of caches, J");
 }

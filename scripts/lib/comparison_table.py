@@ -6,7 +6,7 @@ import time
 from collections import defaultdict, namedtuple
 from pathlib import Path
 
-from llama_cpp_rates import CACHES, DRAFTS, TEMPERATURE, TOP_P, label
+from llama_cpp_rates import CACHES, DRAFTS, LONG, TEMPERATURE, TOP_P, label
 from machine import machine, spread
 
 BATCHES = (1, 4, 8)  # sequences
@@ -79,8 +79,9 @@ class Table:
         rounds = f"median of {self.o.rounds} rounds" if self.o.rounds > 1 else "one round"
         yield (f"tokens per second: {rounds} in which the programs take turns, and the range; ratio: triforce-bench over "
                "llama.cpp of the same round")
-        yield ("prefill: of a prompt of so many tokens; decode: of the tokens after it, sampling left out by "
-               "llama-bench and llama-batched-bench and counted by triforce-bench; speculation: the same "
+        yield (f"prefill: of a prompt of so many tokens, from {LONG:,} on by llama.cpp without a warm-up, which would "
+               "double its time; decode: of the tokens after it, sampling left out by llama-bench and "
+               "llama-batched-bench and counted by triforce-bench; speculation: the same "
                f"{'text' if self.o.text else 'documents'}, temperature {TEMPERATURE}, top-p {TOP_P}")
         yield ("sequences: tokens of all of them, each with a cache of its own; llama.cpp's have one prompt, copied into "
                "each")

@@ -56,22 +56,14 @@ bool Measurement::stopped() {
 void Measurement::warm_context(std::span<const PromptTokens> prompts, const SharedPrefill& target) {
   if (c_.warmup == 0 || target.done || target.fill.tokens > 0) return;
   const PromptTokens first = prompts.front();
-  const PromptTokens end =
-      first.last(std::min(first.size(), static_cast<std::size_t>(kPrefillChunk)));
-  std::vector<Token> tokens(end.begin(), end.end());
-  // No prompt begins like this, so none goes on from it.
-  tokens.front() = 0;
-  while (std::ranges::any_of(prompts, [&](PromptTokens p) { return p[0] == tokens[0]; })) {
-    ++tokens.front();
-  }
-  const std::vector<PromptTokens> lanes(prompts.size(), tokens);
+  const PromptTokens begin =
+      first.first(std::min(first.size(), static_cast<std::size_t>(kPrefillChunk)));
+  const PrefillProgress progress = [&](Pass, std::int64_t done, std::int64_t) {
+    observer_.on_first_pass(done, std::ssize(begin));  // the other lanes are copies
+  };
   energy_.during(&EnergySpent::warmup, [&] {
-    engine_->prefill_context(
-        lanes,
-        [this](Pass, std::int64_t done, std::int64_t total) {
-          observer_.on_first_pass(done, total);
-        },
-        [this] { return stopped(); });
+    engine_->prefill_context(std::vector<PromptTokens>(prompts.size(), begin), progress,
+                             [this] { return stopped(); });
   });
 }
 
@@ -87,6 +79,7 @@ bool Measurement::prefill_target(std::span<const PromptTokens> prompts,
   ContextFill now{-kept->copied, taken};
   for (const PromptTokens p : prompts) now.tokens += std::ssize(p);
   if (kept->kept > 0) {
+    TF_CHECK(target.fill.tokens > 0, "{} tokens kept of none", kept->kept);
     now.ms +=
         target.fill.ms * static_cast<double>(kept->kept) / static_cast<double>(target.fill.tokens);
   }

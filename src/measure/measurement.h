@@ -89,8 +89,10 @@ class Measurement {
   void for_each_lane(int first, const Visit& visit) const {
     for (int l = 0; l < c_.batch; ++l) visit(l, first + l);
   }
-  // Sends a pass through a context that has had none: it loads or generates kernels and touches
-  // memory, which is no part of a prompt's time. Before each prefill_target().
+  // Before the first prefill_target(): sends the beginning of the first prompt through the target,
+  // at most one pass, so that no prompt goes on from it. Kernels that are loaded or generated at
+  // their first use are then no part of a prompt's time. What a number of rows is planned with is,
+  // where a later pass has another number.
   void warm_context(std::span<const PromptTokens> prompts, const SharedPrefill& target);
   // Processes the prompts unless that is done; returns whether it is.
   bool prefill_target(std::span<const PromptTokens> prompts, const PrefillProgress& progress,

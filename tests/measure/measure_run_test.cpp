@@ -186,23 +186,28 @@ TEST_F(MeasureRun, PeaksAreThoseOfTheRun) {
   }
 }
 
-// The first prompt is no colder than the others, and what was before it leaves no trace.
+// It leaves no trace in what follows.
 TEST_F(MeasureRun, APassComesBeforeTheFirstPrompt) {
   const RunResult warm = measure();
   EXPECT_EQ(recorder_.first_passes, 1);
   EXPECT_EQ(recorder_.target_prefills, 2);
-  Recorder recorder;
-  input_.hooks.observer = &recorder;
+  Recorder cold_recorder, batch_recorder;
+  input_.hooks.observer = &cold_recorder;
   config_.warmup = 0;
   const RunResult cold = measure();
-  EXPECT_EQ(recorder.first_passes, 0);
-  EXPECT_EQ(recorder.target_prefills, 2);
+  EXPECT_EQ(cold_recorder.first_passes, 0);
+  EXPECT_EQ(cold_recorder.target_prefills, 2);
   for (std::size_t i = 0; i < warm.cases.size(); ++i) {
     ASSERT_EQ(warm.cases[i].output.size(), cold.cases[i].output.size());
     for (std::size_t o = 0; o < warm.cases[i].output.size(); ++o) {
       EXPECT_EQ(warm.cases[i].output[o].sha256, cold.cases[i].output[o].sha256);
     }
   }
+  input_.hooks.observer = &batch_recorder;
+  config_.warmup = 1;
+  config_.batch = 2;
+  EXPECT_EQ(measure().exit_code, ExitCode::kOk);
+  EXPECT_EQ(batch_recorder.first_passes, 1);
 }
 
 TEST_F(MeasureRun, GreedyStreamsAreEqual) {
