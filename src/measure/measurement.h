@@ -91,8 +91,8 @@ class Measurement {
   }
   // Before the first prefill_target(): sends the beginning of the first prompt through the target,
   // at most one pass, so that no prompt goes on from it. Kernels that are loaded or generated at
-  // their first use are then no part of a prompt's time. What a number of rows is planned with is,
-  // where a later pass has another number.
+  // their first use are then no part of a prompt's time. Plans for other numbers of rows are still
+  // made where they are first needed.
   void warm_context(std::span<const PromptTokens> prompts, const SharedPrefill& target);
   // Processes the prompts unless that is done; returns whether it is.
   bool prefill_target(std::span<const PromptTokens> prompts, const PrefillProgress& progress,

@@ -171,9 +171,9 @@ OptionValue draft_tree(Ref ref) {
           [=](RunConfig& c, std::string_view given) {
             ref(c).reset();
             if (given.empty() || given == "chain") return !given.empty();
-            const std::string list = fmt::format(R"({{"parents": {}}})", given);
             if (given.front() == '[') {
-              ref(c) = parse_draft_tree(list, "the list of parents");
+              ref(c) = parse_draft_tree(fmt::format(R"({{"parents": {}}})", given),
+                                        "the list of parents");
             } else {
               ref(c) = read_draft_tree(given);
               c.value_files.emplace_back(given);
